@@ -43,7 +43,7 @@ import simpy
 
 from simfed import net
 from simfed.net.cells import Wifi
-from simfed.net.sharing import Sharing
+from simfed.net.sharing import Allocator
 from simfed.net.topology import Cell
 
 Case = dict[str, Any]
@@ -154,17 +154,17 @@ def in_simpy(case: Case) -> None:
 
 def from_scratch(case: Case) -> None:
     """Replay without ever repairing."""
-    begin = Sharing.__init__
+    begin = Allocator.__init__
 
-    def begin_impatient(sharing: Sharing, *arguments: Any, **options: Any) -> None:
+    def begin_impatient(sharing: Allocator, *arguments: Any, **options: Any) -> None:
         begin(sharing, *arguments, **options)
         sharing.patience = sharing.patience_per_link = 0
 
-    Sharing.__init__ = begin_impatient  # type: ignore[assignment, method-assign]
+    Allocator.__init__ = begin_impatient  # type: ignore[assignment, method-assign]
     try:
         net.replay(case)
     finally:
-        Sharing.__init__ = begin  # type: ignore[method-assign]
+        Allocator.__init__ = begin  # type: ignore[method-assign]
 
 
 def cell_against_link(n: int, repeat: int) -> tuple[float, float]:

@@ -34,7 +34,7 @@ from simfed.replay.journaled import Answered, Journaled
 from simfed.sim import Simulation
 from simfed.sim.flight import BusySeconds, Flight, Leg
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import Asking, Attendance, draw_failure
+from simfed.sim.world import Attendance, Requester, draw_failure
 
 if TYPE_CHECKING:
     from simfed.deploy.peers import ArrivedUpload, Peers
@@ -228,7 +228,7 @@ class Remote:
 
     # ---- what every world does -------------------------------------------------------
 
-    def connect(self, asking: Asking) -> None:
+    def connect(self, asking: Requester) -> None:
         """Take the server that asks for participations."""
         self._asking = asking
 

@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from simfed.policy import Policy
     from simfed.record.read import Run
     from simfed.scenario.model import ClientGroup
-    from simfed.sim import Recorded
+    from simfed.sim import RecordedRun
 
 
 class WorldParts:
@@ -214,7 +214,7 @@ class Parts(WorldParts):
         return profiles
 
     @cached_property
-    def recorded(self) -> dict[str, Recorded]:
+    def recorded(self) -> dict[str, RecordedRun]:
         """Run directory → its recorded arms and sizes, for `policy.arms_from`."""
         named: dict[str, str] = {}
         for i, group in enumerate(self.scenario.clients):
@@ -311,7 +311,7 @@ class Parts(WorldParts):
         first = make()
         return (lambda client: first) if serves_all(first) else (lambda client: make())
 
-    def replay(self, recorded: Recorded, client: int) -> Policy:
+    def replay(self, recorded: RecordedRun, client: int) -> Policy:
         """Return a policy that plays what one client played in a recorded run."""
         from simfed.policy import Replay
 
@@ -364,11 +364,11 @@ class Parts(WorldParts):
         return [tier.node(k) for k in range(count)]
 
     @staticmethod
-    def _read_recorded(run: str, where: str) -> Recorded:
-        from simfed.sim import Recorded  # brings simpy
+    def _read_recorded(run: str, where: str) -> RecordedRun:
+        from simfed.sim import RecordedRun  # brings simpy
 
         with within(where):
-            return Recorded(open_run(run))
+            return RecordedRun(open_run(run))
 
 
 def make_parts(world: World, source: str | Path | None) -> WorldParts:

@@ -37,7 +37,7 @@ from simfed.record.summary import explain_rounds
 from simfed.report.gantt_data import build_gantt_data, order_kinds
 from simfed.scenario import Scenario, dump_scenario
 from simfed.scenario.load import read_yaml, validate_scenario
-from simfed.sim.workload import Recorded
+from simfed.sim.workload import RecordedRun
 
 Answer = dict[str, Any]
 _FIRST_S, _EVERY_S = 0.12, 0.25
@@ -313,7 +313,7 @@ class ClockRun:
                 parts.tasks, self._answers, policies_learn=learns, wait=self._wait
             )
             if not anew and world.run is not None:
-                make_policy = partial(parts.replay, Recorded(world.run))
+                make_policy = partial(parts.replay, RecordedRun(world.run))
         workload = self._foreseen or make_time_only_workload(parts)
         self._simulation = build_simulation(parts, workload, self.glance, make_policy)
         self._due_s, self._gantt_due_s = self._began + _FIRST_S, 0.0

@@ -26,7 +26,7 @@ from simfed.record.recorder import Recorder
 from simfed.record.schema import START, Participation, PrototypeResult, Span
 from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
-from simfed.sim.aggregator import Merging
+from simfed.sim.aggregator import PendingMerge
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.flight import Flight
 from simfed.sim.rows import UNTOLD, End
@@ -255,7 +255,7 @@ class Exchanges:
             waited_s = delay_s + max(flight.elapsed_s for flight in taken)
         else:
             waited_s = merge_at_s - self._started_at_s
-        merging = Merging(
+        merging = PendingMerge(
             round=self.number,
             started_at_s=self._started_at_s,
             delay_s=delay_s,
@@ -287,7 +287,7 @@ class Exchanges:
             and self._awaited_s == max(flight.ended_at_s for flight in taken)
         )
 
-    def _blame(self, merging: Merging) -> Blame:
+    def _blame(self, merging: PendingMerge) -> Blame:
         taken = merging.taken
         assert self.network is not None
         if merging.waits_for_all:
@@ -296,7 +296,7 @@ class Exchanges:
         last = min(awaited, key=lambda f: f.client, default=None)
         return blame_last(last, [], self.network)
 
-    def _record(self, merging: Merging, uses: LinkUses) -> None:
+    def _record(self, merging: PendingMerge, uses: LinkUses) -> None:
         recorder, taken = self._recorder, merging.taken
         outcome = Outcome(merging.round, self._version)
         recorder.rounds.append(
@@ -329,7 +329,7 @@ class Exchanges:
         if self._progress is not None:
             self._progress(merging.round, merging.finished_at_s, accuracy)
 
-    def _end_of(self, flight: Flight, merging: Merging) -> End:
+    def _end_of(self, flight: Flight, merging: PendingMerge) -> End:
         """Free with its exchange, or when it begins with the next message."""
         next_s = self._next_s.get(flight)
         if next_s is None or next_s >= merging.finished_at_s:

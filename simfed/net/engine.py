@@ -19,9 +19,9 @@ from typing import Any
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
 from simfed.net.flows import Flow, Link
-from simfed.net.following import DeadLink, Varying
+from simfed.net.following import DeadLink, TraceFollower
 from simfed.net.meter import Meter
-from simfed.net.sharing import Sharing
+from simfed.net.sharing import Allocator
 from simfed.net.traces import LinkTrace
 
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
@@ -51,8 +51,8 @@ class Engine:
     ) -> None:
         self.epoch_s = 0.0
         self._traces = traces or {}
-        self._varying: dict[int, Varying] = {}
-        self.sharing = Sharing(capacities_bytes_per_s, meter)
+        self._varying: dict[int, TraceFollower] = {}
+        self.sharing = Allocator(capacities_bytes_per_s, meter)
         # entries: instant, order within it, order of arrival, flow or link, its stamp
         # then
         self._heap: list[tuple[float, int, int, Any, int]] = []
@@ -146,7 +146,9 @@ class Engine:
         flow.since_s = at_s
         self._push(at_s, FLOW_JOINS, flow)
 
-    def _push(self, at_s: float, order: int, subject: Flow | Link | Varying) -> None:
+    def _push(
+        self, at_s: float, order: int, subject: Flow | Link | TraceFollower
+    ) -> None:
         if at_s != at_s:  # nothing would ever come before it or after it
             raise BrokenInvariant(f"the next event of {subject!r:.200} is at {at_s} s")
         self._sequence += 1
@@ -279,11 +281,11 @@ class Engine:
         """Begin to follow a link with a trace, as the first flow comes to it."""
         trace = self._traces[id]
         moment = trace.trace.moment(self.epoch_s + self.sharing.now_s + trace.offset_s)
-        varying = self._varying[id] = Varying(id, trace, moment)
+        varying = self._varying[id] = TraceFollower(id, trace, moment)
         self.sharing.change_capacity(id, trace.trace.rate_bytes_per_s(moment))
         self._follow_on(varying)
 
-    def _change(self, varying: Varying) -> None:
+    def _change(self, varying: TraceFollower) -> None:
         """Give the link the rate of the trace's next piece.
 
         Stop following a link without flows.
@@ -302,7 +304,7 @@ class Engine:
             self._follow_on(varying)
         self._check_alive(varying)
 
-    def _follow_weight(self, flow: Flow, varying: Varying | None) -> None:
+    def _follow_weight(self, flow: Flow, varying: TraceFollower | None) -> None:
         """Have a flow weigh what its radio has it weigh now.
 
         None: that one does not vary.
@@ -316,14 +318,14 @@ class Engine:
         ):
             self.sharing.change_weight(flow, flow.sender_weight * radio_weight)
 
-    def _follow_on(self, varying: Varying) -> None:
+    def _follow_on(self, varying: TraceFollower) -> None:
         assert varying.moment is not None
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
             at_s = next_s - varying.trace.offset_s - self.epoch_s
             self._push(max(at_s, self.sharing.now_s), CAPACITY_CHANGES, varying)
 
-    def _check_alive(self, varying: Varying) -> None:
+    def _check_alive(self, varying: TraceFollower) -> None:
         trace, moment = varying.trace.trace, varying.moment
         ended = moment is None
         if moment is not None and trace.rate_bytes_per_s(moment) == 0:

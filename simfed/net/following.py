@@ -25,7 +25,7 @@ class DeadLink(Exception):
 
 
 @dataclass(slots=True, eq=False)
-class Varying:
+class TraceFollower:
     """A link in use whose capacity follows a trace."""
 
     link: int

@@ -42,7 +42,7 @@ class MeteredStretch:
 
 
 class Meter:
-    """Follows the links of one `Sharing`, which calls it before each change."""
+    """Follows the links of one `Allocator`, which calls it before each change."""
 
     def __init__(self, on_use: Callable[[Use], None]) -> None:
         self.on_use = on_use

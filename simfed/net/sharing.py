@@ -51,7 +51,7 @@ each: that would be quadratic. (On shorter ones it stays, because the order of a
 shows in the last digits.)"""
 
 
-class Sharing:
+class Allocator:
     """The flows in progress and the links they share, at one instant `now_s`.
 
     Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and

@@ -109,7 +109,7 @@ class ShareGenerator(Generator):
 _CSV = Only("format", "csv")
 
 
-class _Varying(Section):
+class _TraceSection(Section):
     """A trace in a file or a generator's, whatever its numbers are."""
 
     one_of = "file", "generate"
@@ -150,14 +150,14 @@ class _Varying(Section):
         return value
 
     @model_validator(mode="after")
-    def _check_source(self) -> _Varying:
+    def _check_source(self) -> _TraceSection:
         if self.format == "csv" and self.time_column == self.rate_column:
             allowed = "another column than time_column"
             raise InputError(allowed, where="rate_column", got=self.rate_column)
         return self
 
 
-class TraceSpec(_Varying):
+class TraceSpec(_TraceSection):
     """A capacity that varies: read from a file of the user's, or generated.
 
     Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s
@@ -171,7 +171,7 @@ class TraceSpec(_Varying):
     rate_unit: Annotated[str, _CSV] = Field(default="Mbps", description="Mbps, kB/s, …")
 
 
-class ShareTrace(_Varying):
+class ShareTrace(_TraceSection):
     """A share of the airtime that varies: a table of the user's, or generated.
 
     A table has two columns; a row's share holds from its time. All shares, times

@@ -95,7 +95,7 @@ class StalledLink:
         return Moment(moment.turn, piece), borders
 
 
-class StalledLinks(Mapping[int, LinkTrace]):
+class LinkTraceMap(Mapping[int, LinkTrace]):
     """The links of a topology that vary, those that stall among them.
 
     Made when they are used.
@@ -155,7 +155,7 @@ def stall(
         return (access if link < first else lines) and isfinite(rates[link])
 
     topology.vary(
-        StalledLinks(
+        LinkTraceMap(
             topology.traces,
             rates,
             lambda link: strikes(topology.link_name(link)),

@@ -5,6 +5,6 @@ No tensors, no torch.
 
 from simfed.sim.clock import Clock
 from simfed.sim.server import Simulation
-from simfed.sim.workload import Recorded, TimeOnlyWorkload
+from simfed.sim.workload import RecordedRun, TimeOnlyWorkload
 
-__all__ = ["Clock", "Recorded", "Simulation", "TimeOnlyWorkload"]
+__all__ = ["Clock", "RecordedRun", "Simulation", "TimeOnlyWorkload"]

@@ -22,7 +22,7 @@ from simfed.ground.errors import RunFailed
 from simfed.ground.strikes import Strikes
 from simfed.net.instants import cancel, end_of_instant
 from simfed.sim.flight import Flight
-from simfed.sim.modes import Mode
+from simfed.sim.modes import ServerMode
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import CUT, InstantEvents, World
 
@@ -32,7 +32,7 @@ arrivals gives up."""
 
 
 @dataclass(slots=True, eq=False, kw_only=True)
-class Merging:
+class PendingMerge:
     """One merge, from the moment at which its node stops waiting."""
 
     round: int
@@ -100,7 +100,7 @@ class Node(Protocol):
         ...
 
     def work(
-        self, merging: Merging, merge: Callable[[], Outcome]
+        self, merging: PendingMerge, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """Return the work at a merge, which begins now, and what gives its outcome.
 
@@ -115,7 +115,7 @@ class Node(Protocol):
         """
         ...
 
-    def merge(self, merging: Merging) -> Outcome:
+    def merge(self, merging: PendingMerge) -> Outcome:
         """Merge what has arrived, and return the outcome."""
         ...
 
@@ -125,7 +125,7 @@ class Aggregator:
 
     def __init__(
         self,
-        mode: Mode,
+        mode: ServerMode,
         node: Node,
         world: World,
         size: int,
@@ -160,7 +160,7 @@ class Aggregator:
         self._cohort = self._cohort_ended = self._arrived = 0
         self._deadline_at_s = self._strikes_at_s = math.inf
         self._deadline: simpy.Event | None = None
-        self._merging: Merging | None = None
+        self._merging: PendingMerge | None = None
         """The merge that its node works at."""
         self._wake: simpy.Event | None = None
 
@@ -228,7 +228,7 @@ class Aggregator:
         if self._strikes_at_s < math.inf:
             self._alarm(self._instants.at(self._strikes_at_s))
 
-    def _close(self, last: Flight | None, struck: bool) -> Merging:
+    def _close(self, last: Flight | None, struck: bool) -> PendingMerge:
         """Stop waiting, and take what has ended."""
         if struck:  # what had arrived nobody knows of any longer
             self._drop(self.ended)
@@ -242,7 +242,7 @@ class Aggregator:
             )
         else:
             waited_s = self._env.now - self._started_at_s
-        return Merging(
+        return PendingMerge(
             round=self._node.round,
             started_at_s=self._started_at_s,
             delay_s=self._delay_s,
@@ -269,7 +269,7 @@ class Aggregator:
             yield self._env.timeout(0)
         before = [] if merging is None else merging.taken
         self._drop([*before, *self.ended])
-        return Merging(
+        return PendingMerge(
             round=round,
             started_at_s=begun,
             delay_s=0.0,

@@ -1,11 +1,11 @@
 """The simulated world: clients on SimPy's clock, one network, simulated devices.
 
-Begin to read here. A participation is one SimPy process, `Client.play`, around what its
-method tells, which most leave as `simfed.ground.method.participate`: receive, work,
-send. Each verb yields what it waits for: a transfer, a timeout, a turn, a barrier.
-Whoever leaves, fails or is cut off is interrupted there. A verb notes its fact, a
-`Leg`, in one place, a `finally`: so far as it came, it happened. What all clients share
-is the `Clock`.
+Begin to read here. A participation is one SimPy process, `ClientProcess.play`, around
+what its method tells, which most leave as `simfed.ground.method.participate`: receive,
+work, send. Each verb yields what it waits for: a transfer, a timeout, a turn, a
+barrier. Whoever leaves, fails or is cut off is interrupted there. A verb notes its
+fact, a `Leg`, in one place: so far as it came, it happened. What all clients share is
+the `Clock`.
 
 What is modelled: the time of each step, one after another, and what interrupts it:
 failures at the end of a phase, clients that go away, devices that stand still, messages
@@ -39,14 +39,14 @@ from simfed.net import LinkUses, Network
 from simfed.net.driver import Pace, Transfer
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
-from simfed.sim.course import Course, Courses, Unit
+from simfed.sim.course import Course, CourseCache, WorkUnit
 from simfed.sim.flight import NOWHERE, Flight, Leg
 from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.waiting import Gate, Turns
-from simfed.sim.world import CUT, Asking, InstantEvents, draw_failure
+from simfed.sim.waiting import Gate, ProcessorQueue
+from simfed.sim.world import CUT, InstantEvents, Requester, draw_failure
 
-__all__ = ["Client", "Clock", "MakeNetwork"]
+__all__ = ["ClientProcess", "Clock", "MakeNetwork"]
 
 MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 """`(env, on_use)` → the network."""
@@ -54,7 +54,7 @@ MakeNetwork = Callable[[simpy.Environment, LinkUses], Network]
 _ONCE = Fate(1, False)
 
 
-class Client:
+class ClientProcess:
     """A client in flight, as its story has it (`simfed.ground.method.Client`)."""
 
     __slots__ = (
@@ -89,7 +89,7 @@ class Client:
         self._counts: dict[tuple[str, str], int] | None = None if gates is None else {}
         """Units by where and what, where the course does not know them beforehand."""
 
-    def play(self, tell: Callable[[Client], Story]) -> ProcessGenerator:
+    def play(self, tell: Callable[[ClientProcess], Story]) -> ProcessGenerator:
         """Play a participation from its start to its end."""
         flight = self.flight
         try:
@@ -112,7 +112,7 @@ class Client:
         """Work the plan's units, or these, one after another, here or on the server."""
         if at != CLIENT:
             return self._be_served(units, at)
-        own = [Unit(work, work.kind or work.quantity, 0) for work in units]
+        own = [WorkUnit(work, work.kind or work.quantity, 0) for work in units]
         return self._spend(own or self._course.work, self._plan_work)
 
     def send(self, size_bytes: float | None = None) -> ProcessGenerator:
@@ -168,7 +168,7 @@ class Client:
             finally:
                 turns.end()
 
-    def _pack(self) -> Generator[Any, Any, Packing | None]:
+    def _pack(self) -> Generator[Any, Any, UploadChunks | None]:
         """Compress the upload, or, of one in chunks, the first.
 
         Local work that fails has failed by then.
@@ -180,7 +180,7 @@ class Client:
         if course.chunks == 1:
             return None
         self.flight.chain = False
-        packing, whole_s = Packing(self.flight, []), 0.0
+        packing, whole_s = UploadChunks(self.flight, []), 0.0
         for unit in course.packing:
             packing.legs.append(self._make_leg(unit, clock.env.now + whole_s))
             whole_s += packing.legs[-1].duration_s
@@ -250,7 +250,7 @@ class Client:
         begun_s: float,
         fate: Fate,
         transfer: Transfer,
-        packing: Packing | None,
+        packing: UploadChunks | None,
     ) -> None:
         """Note a message as far as it came; one that is on its way is given up."""
         came = transfer.triggered
@@ -298,11 +298,11 @@ class Client:
 
     # ---- how long things take --------------------------------------------------------
 
-    def _plan_work(self, unit: Unit) -> Leg:
+    def _plan_work(self, unit: WorkUnit) -> Leg:
         self._steps = self._worked = self._steps + 1
         return self._make_leg(unit, self._clock.env.now)
 
-    def _make_leg(self, unit: Unit, at_s: float) -> Leg:
+    def _make_leg(self, unit: WorkUnit, at_s: float) -> Leg:
         nth = unit.nth if self._counts is None else self._count(unit.work, CLIENT)
         return self._clock.make_leg(self.flight, unit, nth, at_s)
 
@@ -346,7 +346,7 @@ class Client:
 
 
 @dataclass(slots=True, eq=False)
-class Packing:
+class UploadChunks:
     """The compression of an upload whose chunks leave while the next is made."""
 
     flight: Flight
@@ -424,17 +424,17 @@ class Clock:
         self._faults = faults
         self.messages = None if faults is None else faults.messages
         self._own = story
-        self.tell: Callable[[Client], Story] = (
+        self.tell: Callable[[ClientProcess], Story] = (
             participate if story is None else story.tell
         )
         """The story of each client."""
-        self._courses = Courses()
+        self._courses = CourseCache()
         self._gates = WeakValueDictionary[tuple[int, str], Gate]()
         """Barriers by round and name, while somebody is to come to one or waits."""
 
     # ---- from outside ----------------------------------------------------------------
 
-    def connect(self, asking: Asking) -> None:
+    def connect(self, asking: Requester) -> None:
         """Take the server that asks for participations."""
         self.asking = asking
 
@@ -442,12 +442,12 @@ class Clock:
         """Begin at instant 0."""
         self.env = Environment()
         self.network = self.make_network(self.env, self.uses)
-        self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
+        self._returns, self.turns = InstantEvents(self.env), ProcessorQueue(self.env)
 
     def join(self, other: Clock) -> None:
         """Stand on another's clock and send over its network; no `set_out`."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
-        self._returns, self.turns = InstantEvents(self.env), Turns(self.env)
+        self._returns, self.turns = InstantEvents(self.env), ProcessorQueue(self.env)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
         """Rounds can be played at once."""
@@ -472,7 +472,7 @@ class Clock:
         """
         handled = self._device_for(flight).charges("handling", flight.task.model)
         gates = None if self._own is None else self._announce(self._own, flight)
-        client = Client(self, flight, self._courses.of(flight, handled), gates)
+        client = ClientProcess(self, flight, self._courses.of(flight, handled), gates)
         flight.process = self.env.process(client.play(self.tell))
         if self.presence is not None:
             leaves_at_s = self.presence.change_after(flight.client, self.env.now)
@@ -539,7 +539,7 @@ class Clock:
 
     # ---- what a client asks ----------------------------------------------------------
 
-    def make_leg(self, flight: Flight, unit: Unit, nth: int, at_s: float) -> Leg:
+    def make_leg(self, flight: Flight, unit: WorkUnit, nth: int, at_s: float) -> Leg:
         """Return a unit of work that begins then, with the freezes of its device."""
         work, phase = unit.work, unit.phase
         device = self._device_for(flight)

@@ -12,7 +12,7 @@ from simfed.sim.flight import Flight
 _MOST_LAID = 256
 
 
-class Unit(NamedTuple):
+class WorkUnit(NamedTuple):
     """One unit of a client's work. Shared: nothing is written into it."""
 
     work: Work
@@ -24,17 +24,17 @@ class Unit(NamedTuple):
 class Course(NamedTuple):
     """The work of a participation."""
 
-    arrival: Sequence[Unit]
+    arrival: Sequence[WorkUnit]
     """Handling of its messages, and unpacking of what came."""
-    work: Sequence[Unit]
+    work: Sequence[WorkUnit]
     """The units, as the plan has them."""
-    packing: Sequence[Unit]
+    packing: Sequence[WorkUnit]
     """Compression of each field of its upload."""
     chunks: int
     """The number of chunks of the upload, each sent while the next is compressed."""
 
 
-class Courses:
+class CourseCache:
     """Those that were laid out."""
 
     def __init__(self) -> None:
@@ -67,12 +67,12 @@ class Courses:
 def _lay_out(flight: Flight, handled: bool) -> Course:
     task, counts = flight.task, dict[str, int]()
 
-    def number(works: Iterable[Work], phase: str = "") -> tuple[Unit, ...]:
+    def number(works: Iterable[Work], phase: str = "") -> tuple[WorkUnit, ...]:
         units = []
         for work in works:
             nth = counts.get(work.quantity, 0)
             counts[work.quantity] = nth + 1
-            units.append(Unit(work, phase or work.kind or work.quantity, nth))
+            units.append(WorkUnit(work, phase or work.kind or work.quantity, nth))
         return tuple(units)
 
     handling = number([Work("handling", task.model, 1)] if handled else (), HANDLING)

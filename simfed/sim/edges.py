@@ -28,13 +28,13 @@ from simfed.record import Recorder
 from simfed.record.schema import BARRIER, Merge, Span
 from simfed.scenario import Scenario
 from simfed.sim import rows
-from simfed.sim.aggregator import Aggregator, Merging
+from simfed.sim.aggregator import Aggregator, PendingMerge
 from simfed.sim.blame import Blame, find_longest_limit, find_longest_phase
-from simfed.sim.clock import Client, Clock
+from simfed.sim.clock import ClientProcess, Clock
 from simfed.sim.flight import Flight, Leg
 from simfed.sim.modes import make_edge_mode
 from simfed.sim.population import Population
-from simfed.sim.rows import Settled
+from simfed.sim.rows import Settlement
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
 from simfed.tasks.tasks import SERVER
@@ -74,10 +74,10 @@ def make_backbone(
 
 
 @dataclass(slots=True, eq=False)
-class Part:
+class EdgePart:
     """An edge server's participation: what its merges have come to so far."""
 
-    settled: list[Settled]
+    settled: list[Settlement]
     merges: int = 0
     merging_s: float = 0.0
     blame: tuple[float, Blame] | None = None
@@ -87,7 +87,7 @@ class Part:
 class Edge:
     """One edge server. The `Node` of its aggregator."""
 
-    def __init__(self, place: int, spec: EdgeServer, edges: Edges) -> None:
+    def __init__(self, place: int, spec: EdgeServer, edges: EdgeLayer) -> None:
         self.place, self.spec, self._edges = place, spec, edges
         mode = make_edge_mode(edges.scenario, len(spec.clients))
         self.aggregator = Aggregator(
@@ -112,7 +112,7 @@ class Edge:
         return ends and cloud.last and self.round == cloud.round
 
     @property
-    def _part(self) -> Part:
+    def _part(self) -> EdgePart:
         assert self.flight is not None
         return self._edges.parts[self.flight.task.name]
 
@@ -151,7 +151,7 @@ class Edge:
         return self._edges.server.start_clients(ids, self.round, self._turns, edge)
 
     def work(
-        self, merging: Merging, merge: Callable[[], Outcome]
+        self, merging: PendingMerge, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """Return the work at a merge, and what gives its outcome."""
         device, arrived = self.spec.device, merging.arrived
@@ -165,7 +165,7 @@ class Edge:
         """Lose a participation of a client."""
         self._edges.server.discard(flight)
 
-    def merge(self, merging: Merging) -> Outcome:
+    def merge(self, merging: PendingMerge) -> Outcome:
         """Merge what has arrived; the cloud's merge tells what it was worth."""
         assert self.flight is not None
         arrived = merging.arrived
@@ -204,10 +204,10 @@ class Edge:
         if all(one.flight.lost for one in part.settled):
             raise Interrupt("failed")
 
-    def _note(self, merging: Merging) -> None:
+    def _note(self, merging: PendingMerge) -> None:
         """Note one of its merges; the cloud's will tell what it was worth."""
         part, edges, track = self._part, self._edges, self.spec.name
-        part.settled += [Settled(one, merging) for one in merging.taken]
+        part.settled += [Settlement(one, merging) for one in merging.taken]
         part.merges += 1
         part.merging_s += merging.duration_s
         if part.blame is None or merging.duration_s > part.blame[0]:
@@ -224,13 +224,13 @@ class Edge:
     def stop(self) -> ProcessGenerator:
         """Lose whatever its clients do: nothing of it is merged any more."""
         merging = yield from self.aggregator.stop(self._edges.server.round)
-        self._edges.stray += [Settled(flight, merging) for flight in merging.taken]
+        self._edges.stray += [Settlement(flight, merging) for flight in merging.taken]
 
 
-class Edges:
+class EdgeLayer:
     """The edge servers of a run, between its clients and the cloud.
 
-    What carries their participations asks them (`Asking`).
+    What carries their participations asks them (`Requester`).
     """
 
     def __init__(
@@ -265,10 +265,10 @@ class Edges:
         self._of_client = np.zeros(self._first, np.int64)
         for edge in self._edges:
             self._of_client[edge.spec.clients] = edge.place
-        self.parts: dict[tuple[int, ...], Part] = {}
+        self.parts: dict[tuple[int, ...], EdgePart] = {}
         """The merged parts, by the names of their tasks, of participations that the
         cloud has not merged."""
-        self.stray: list[Settled] = []
+        self.stray: list[Settlement] = []
         """Clients' participations that came to no merge."""
         self.spans: list[Span] = []
         """Spans of edge servers, and below their merges, since the cloud's last merge:
@@ -323,14 +323,14 @@ class Edges:
             )
             pull = Pull(NO_COMPRESSION, "fixed")
             flight = Flight(contribution.task, contribution, pull, self.world.env.now)
-            self.parts[flight.task.name] = Part([])
+            self.parts[flight.task.name] = EdgePart([])
             flights.append(flight)
         return flights
 
     def _edge(self, flight: Flight) -> Edge:
         return self._edges[flight.client - self._first]
 
-    def participate(self, client: Client) -> Story:
+    def participate(self, client: ClientProcess) -> Story:
         """Tell an edge server's story: a client's, but its work is its merges."""
         yield from client.receive()
         yield from self._edge(client.flight).make_merges(client.flight)
@@ -358,7 +358,7 @@ class Edges:
 
     # ---- what comes of a merge of the cloud ------------------------------------------
 
-    def note_merge(self, name: str, merge: int, merging: Merging) -> None:
+    def note_merge(self, name: str, merge: int, merging: PendingMerge) -> None:
         """Note the row of a merge at a node, the cloud's included."""
         taken = merging.taken
         self._merges.append(
@@ -386,7 +386,7 @@ class Edges:
                 client.lose("dropped")
                 client.forget_upload()
 
-    def settle(self, merging: Merging) -> list[Settled]:
+    def settle(self, merging: PendingMerge) -> list[Settlement]:
         """Return the clients' participations that a merge of the cloud settles.
 
         They come in the order of the tables.
@@ -404,7 +404,7 @@ class Edges:
             settled += self.parts.pop(flight.task.name).settled
         return sorted(settled, key=lambda one: one.flight.task.order)
 
-    def blame(self, merging: Merging, otherwise: str) -> Blame:
+    def blame(self, merging: PendingMerge, otherwise: str) -> Blame:
         """Return who held the cloud up.
 
         It is the client that held up the longest merge of the edge server that came

@@ -16,7 +16,7 @@ from simfed.scenario.aggregation import Aggregation, EdgeServers, Staleness
 
 
 @dataclass(frozen=True)
-class Mode:
+class ServerMode:
     """The choices that a server mode is made of."""
 
     cohort: int | None
@@ -51,20 +51,20 @@ class Mode:
         return not self.filled and self.wanted is None and self.deadline_s == math.inf
 
 
-def make_server_mode(scenario: Scenario) -> Mode:
+def make_server_mode(scenario: Scenario) -> ServerMode:
     """Return a server's mode from `aggregation` and `participation`."""
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation, per_round, scenario.client_count)
 
 
-def make_edge_mode(scenario: Scenario, clients: int) -> Mode:
+def make_edge_mode(scenario: Scenario, clients: int) -> ServerMode:
     """Return the mode of an edge server with so many clients."""
     assert scenario.aggregation.edge_servers is not None
     per_round = scenario.participation.clients_per_round
     return _make_mode(scenario.aggregation.edge_servers, per_round, clients)
 
 
-def make_cloud_mode(scenario: Scenario, edges: int) -> Mode:
+def make_cloud_mode(scenario: Scenario, edges: int) -> ServerMode:
     """Return the mode of a server whose participants are so many edge servers.
 
     All are started, and of `first` as many are waited for as leave a share
@@ -77,14 +77,14 @@ def make_cloud_mode(scenario: Scenario, edges: int) -> Mode:
 
 def _make_mode(
     chosen: Aggregation | EdgeServers, per_round: int | None, participants: int
-) -> Mode:
+) -> ServerMode:
     cohort, wanted = per_round, None
     if chosen.over_selection is not None:
         wanted = min(per_round or participants, participants)
         cohort = min(math.ceil(wanted * (1 + chosen.over_selection)), participants)
     if chosen.concurrency is not None:
         wanted = chosen.buffer or 1
-    return Mode(
+    return ServerMode(
         cohort=cohort,
         concurrency=chosen.concurrency,
         wanted=wanted,

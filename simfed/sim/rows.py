@@ -22,21 +22,21 @@ from simfed.record.schema import (
     Round,
     Span,
 )
-from simfed.sim.aggregator import Merging
+from simfed.sim.aggregator import PendingMerge
 from simfed.sim.blame import Blame
 from simfed.sim.flight import Flight
 from simfed.tasks.privacy import Account
 from simfed.tasks.tasks import count_told
 
 
-class Settled(NamedTuple):
+class Settlement(NamedTuple):
     """A participation, and the merge of its server or edge server that ended it."""
 
     flight: Flight
-    merging: Merging
+    merging: PendingMerge
 
 
-class Verdict(NamedTuple):
+class MergeVerdict(NamedTuple):
     """A merge's meaning for one participation; None: unknown, or nobody was told."""
 
     local_loss: float | None = None
@@ -45,11 +45,11 @@ class Verdict(NamedTuple):
     reward: float | None = None
 
 
-UNTOLD = Verdict()
+UNTOLD = MergeVerdict()
 
 
 def make_round_row(
-    merging: Merging,
+    merging: PendingMerge,
     flights: Sequence[Flight],
     outcome: Outcome,
     blame: Blame,
@@ -92,7 +92,7 @@ class End(NamedTuple):
     """The seconds until then: it waits, or is away."""
 
 
-def find_end(flight: Flight, merging: Merging) -> End:
+def find_end(flight: Flight, merging: PendingMerge) -> End:
     """Return the instant at which a client is free again, and its rest until then."""
     if merging.filled:
         return End(flight.ended_at_s, 0.0)
@@ -115,8 +115,8 @@ def make_processor_row(flight: Flight, merge: int) -> ProcessorUse:
 def make_participation_row(
     flight: Flight,
     end: End,
-    merging: Merging,
-    verdict: Verdict,
+    merging: PendingMerge,
+    verdict: MergeVerdict,
     energy_j: float | None,
     merge: int | None = None,
 ) -> Participation:
@@ -159,7 +159,7 @@ def make_participation_row(
     return make(Participation, (*row, slack_s, flight.staleness, merge))
 
 
-def compute_slack_s(flight: Flight, merging: Merging) -> float | None:
+def compute_slack_s(flight: Flight, merging: PendingMerge) -> float | None:
     """Return how much later its upload could have arrived without delaying the merge.
 
     None: it did not arrive.
@@ -173,7 +173,7 @@ def compute_slack_s(flight: Flight, merging: Merging) -> float | None:
     return max(slack_s, 0.0)  # a difference is rounded
 
 
-def compute_spent(flight: Flight, merging: Merging, pace: float) -> Spent:
+def compute_spent(flight: Flight, merging: PendingMerge, pace: float) -> Spent:
     """Return what a policy that watches time is told of an arrived participation."""
     slack_s = compute_slack_s(flight, merging) or 0.0
     work_s = flight.training_s + flight.compression_s
@@ -245,7 +245,7 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     return spent_s
 
 
-def list_server_spans(merging: Merging, track: str = "server") -> Iterable[Span]:
+def list_server_spans(merging: PendingMerge, track: str = "server") -> Iterable[Span]:
     """Return a server's work, one piece after another, up to the end of its merge."""
     at_s = merging.finished_at_s - merging.server_s
     for piece in merging.work:

@@ -32,14 +32,14 @@ from simfed.record.schema import PolicyValue
 from simfed.record.summary import average_over_clients
 from simfed.scenario import Scenario
 from simfed.sim import rows
-from simfed.sim.aggregator import Aggregator, Merging
+from simfed.sim.aggregator import Aggregator, PendingMerge
 from simfed.sim.blame import Blame, blame_last, blame_round
 from simfed.sim.clock import Clock
-from simfed.sim.edges import Edges
+from simfed.sim.edges import EdgeLayer
 from simfed.sim.flight import Flight
 from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
-from simfed.sim.rows import UNTOLD, Settled, Verdict
+from simfed.sim.rows import UNTOLD, MergeVerdict, Settlement
 from simfed.sim.server_work import PlayedWork
 from simfed.sim.world import World
 from simfed.tasks.privacy import make_account
@@ -97,7 +97,7 @@ class Simulation:
             scenario, make_policy, streams, world.presence, samples_of
         )
         restarts = None if faults is None else faults.restarts
-        self._edges: Edges | None = None
+        self._edges: EdgeLayer | None = None
         if backbone is None:
             mode = make_server_mode(scenario)
             self._aggregator = Aggregator(
@@ -106,7 +106,7 @@ class Simulation:
         else:
             mode = make_cloud_mode(scenario, len(edges))
             self._aggregator = Aggregator(mode, self, backbone, len(edges), restarts)
-            self._edges = Edges(
+            self._edges = EdgeLayer(
                 scenario,
                 edges,
                 backbone,
@@ -309,7 +309,7 @@ class Simulation:
         return flights
 
     def work(
-        self, merging: Merging, merge: Callable[[], Outcome]
+        self, merging: PendingMerge, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
         """Return the work at a merge, and what gives its outcome."""
         if self._edges is not None and self.last:
@@ -334,7 +334,7 @@ class Simulation:
             self._workload.discard(flight.contribution)
         flight.forget_upload()
 
-    def merge(self, merging: Merging) -> Outcome:
+    def merge(self, merging: PendingMerge) -> Outcome:
         """Merge what has arrived, settle rewards and rows, and return the outcome."""
         arrived = merging.arrived
         weights = [self._aggregator.mode.weight(flight.staleness) for flight in arrived]
@@ -359,8 +359,8 @@ class Simulation:
             self._border(outcome)
 
     def _reward(
-        self, flight: Flight, outcome: Outcome, merging: Merging, pace: float
-    ) -> Verdict:
+        self, flight: Flight, outcome: Outcome, merging: PendingMerge, pace: float
+    ) -> MergeVerdict:
         """Tell the client's policy what its pull was worth."""
         losses = outcome.local_loss
         before, after = (
@@ -368,7 +368,7 @@ class Simulation:
         )
         if not flight.task.plan.longest:
             # nothing was compressed, and the policy not asked
-            return Verdict(after)
+            return MergeVerdict(after)
         policy = self._population.policy(flight.client)
         if flight.lost:
             policy.void(flight.pull)
@@ -387,7 +387,7 @@ class Simulation:
         raw, clipped = reward(worth, flight.tau_s, rule.bounds)
         if not policy.learns or flight.pull.choice == "forced":
             policy.void(flight.pull)
-            return Verdict(after, worth, raw, None)
+            return MergeVerdict(after, worth, raw, None)
         if not math.isfinite(clipped) and math.isfinite(worth):
             raise RunFailed(
                 f"round {self._round}: client {flight.client} took no simulated time, "
@@ -401,11 +401,11 @@ class Simulation:
                 "numbers, the training has diverged; a smaller learning rate may help"
             )
         policy.update(flight.pull, clipped)
-        return Verdict(after, worth, raw, clipped)
+        return MergeVerdict(after, worth, raw, clipped)
 
     # ---- facts -----------------------------------------------------------------------
 
-    def blame_clients(self, merging: Merging) -> Blame:
+    def blame_clients(self, merging: PendingMerge) -> Blame:
         """Return who held up a merge of clients' uploads."""
         taken, work = merging.taken, merging.work
         if merging.waits_for_all and taken:
@@ -415,10 +415,10 @@ class Simulation:
         cause, network = _find_other_cause(merging), self._world.network
         return blame_last(merging.last, work, network, cause)
 
-    def _record(self, merging: Merging, outcome: Outcome) -> None:
+    def _record(self, merging: PendingMerge, outcome: Outcome) -> None:
         if self._edges is None:
             who = self.blame_clients(merging)
-            settled = [make(Settled, (flight, merging)) for flight in merging.taken]
+            settled = [make(Settlement, (flight, merging)) for flight in merging.taken]
         else:
             who = self._edges.blame(merging, _find_other_cause(merging))
             self._edges.note_merge("server", merging.round, merging)
@@ -526,7 +526,7 @@ def _fewer_collections(cohort_size: int) -> Iterator[None]:
         gc.set_threshold(*before)
 
 
-def _find_other_cause(merging: Merging) -> str:
+def _find_other_cause(merging: PendingMerge) -> str:
     """Return what ended the wait for a merge that waited for nobody in particular.
 
     It is the server's own work where there was nobody to wait for.

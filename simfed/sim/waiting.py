@@ -62,7 +62,7 @@ class Gate:
                 ring(come[client])
 
 
-class Turns:
+class ProcessorQueue:
     """A processor that many share: one unit at a time.
 
     Units come in the order in which they became ready, of one instant by client.

@@ -20,7 +20,7 @@ from simfed.record.journal import JournalLine, read_finished
 from simfed.record.read import number_turns
 from simfed.tasks.tasks import Tasks, count_told
 
-__all__ = ["Recorded", "TimeOnlyWorkload"]
+__all__ = ["RecordedRun", "TimeOnlyWorkload"]
 
 _MOST_ALIKE = 4096
 
@@ -51,7 +51,7 @@ class SizedContribution:
         return self._size_bytes
 
 
-class Recorded:
+class RecordedRun:
     """The arms, sizes and losses of a recorded run, for `policy.arms_from`."""
 
     def __init__(self, run: Run) -> None:
@@ -228,7 +228,7 @@ class TimeOnlyWorkload:
     2875.0
     """
 
-    def __init__(self, tasks: Tasks, *, recorded: Recorded | None = None) -> None:
+    def __init__(self, tasks: Tasks, *, recorded: RecordedRun | None = None) -> None:
         """Begin without tensors.
 
         `recorded`: take sizes that depend on the data from this run.
@@ -296,7 +296,7 @@ class TimeOnlyWorkload:
         return entry
 
     def _as_recorded(
-        self, recorded: Recorded, task: Task, choice: Choice, k: int
+        self, recorded: RecordedRun, task: Task, choice: Choice, k: int
     ) -> tuple[Task, float, int | None]:
         size_bytes, told = (
             self.tasks.uplink_bytes(task, choice),

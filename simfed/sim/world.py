@@ -60,7 +60,7 @@ class Attendance(Protocol):
         ...
 
 
-class Asking(Protocol):
+class Requester(Protocol):
     """The server for which a world carries out participations."""
 
     def size_of(self, flight: Flight) -> float:
@@ -103,7 +103,7 @@ class World(Protocol):
         """
         ...
 
-    def connect(self, asking: Asking) -> None:
+    def connect(self, asking: Requester) -> None:
         """Work for this server; called once, before anything else."""
         ...
 

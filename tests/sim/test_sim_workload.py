@@ -11,7 +11,7 @@ from simfed.ground.method import Field, Plan, Size, Who
 from simfed.ground.seeding import Streams
 from simfed.policy import Choice, Pull
 from simfed.record.journal import NAME, Journal
-from simfed.sim import Recorded, TimeOnlyWorkload
+from simfed.sim import RecordedRun, TimeOnlyWorkload
 from simfed.sim.population import Population
 
 
@@ -64,7 +64,7 @@ def test_a_recorded_run_gives_arms_and_sizes_back(tmp_path):
     full = sim.write(
         tmp_path / "run", lambda recorder: sim.build(plain, recorder=recorder), plain
     )
-    recorded = Recorded(full)
+    recorded = RecordedRun(full)
     replayed = sim.build(plain, recorded=recorded).run()
     assert replayed.column("participations", "arm") == full.participations.arm.tolist()
     assert (
@@ -88,7 +88,7 @@ def recorded_at(tmp_path, code="seeded", answers=(("up 0/1", [1.0, None]),)):
     for label, answer in answers:
         journal.note("", label, answer)
     full.manifest["journal"] = journal.compress()
-    return Recorded(full)
+    return RecordedRun(full)
 
 
 def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):

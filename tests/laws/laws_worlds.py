@@ -316,7 +316,7 @@ VALUES: dict[str, Any] = {
     "end": [*["loop", "hold"] * 4, "error"],
     "offset": ["random", "0 s", "300 ms"],
     "Background.offset": ["random"],
-    "Varying.scale": [0.5, 1.0],
+    "TraceSection.scale": [0.5, 1.0],
     "time_column": ["s", 0],
     "rate_column": ["mbps", 1, "ue{client}"],
     "ShareTrace.rate_column": [1],

@@ -205,3 +205,10 @@ def test_a_run_leaves_pythons_garbage_collector_as_it_was():
         assert gc.get_threshold() == before
     finally:
         gc.set_threshold(*others)
+
+
+def test_a_run_is_saved_every_so_many_rounds_and_after_its_last():
+    saved = []
+    world = sim.build(sim.scenario(rounds=5))
+    world.run(save=lambda round: not saved.append(round), save_every=2)
+    assert saved == [2, 4, 5]

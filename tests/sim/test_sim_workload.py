@@ -97,6 +97,7 @@ def test_a_recorded_run_at_another_k_gives_its_arms_alone(tmp_path):
     assert sent.uplink_bytes() == workload().size_bytes(
         sides.task(1, 0), Choice("top-k", 700)
     )
+    assert sides.merge(1, [sent]).model_version == 1
 
 
 def test_recorded_sizes_that_depend_on_the_data_are_those_of_the_same_upload(tmp_path):

@@ -9,13 +9,10 @@ from __future__ import annotations
 import heapq
 from dataclasses import dataclass, field
 from math import fsum, inf
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from simfed.ground.errors import InputError
 from simfed.net.maxmin import OWN_CAP
-
-if TYPE_CHECKING:
-    from simfed.net.models import SlowStart
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 """Further apart, one flow's share would be lost in the rounding of another's."""
@@ -26,6 +23,21 @@ def check_weight(weight: float) -> None:
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
         allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
         raise InputError(allowed, where="weight", got=weight)
+
+
+class FlowProgram(Protocol):
+    """Sends a flow in bursts (TCP's slow start does).
+
+    Plain numbers, one object per flow. It may look at `flow.spent_s` and
+    `flow.unsent_bytes`, and changes nothing of the flow.
+    """
+
+    def next_burst(self, flow: Flow) -> tuple[float, float]:
+        """Return (seconds to wait, bytes to send then) after a burst has drained.
+
+        `flow.unsent_bytes` bytes are left.
+        """
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -77,7 +89,7 @@ class Flow:
     """Seconds under each earlier limit."""
     joined: bool = field(default=False, init=False)
     """True if it takes part in the sharing now (not while it waits out a latency)."""
-    program: SlowStart | None = field(default=None, init=False)
+    program: FlowProgram | None = field(default=None, init=False)
     """The program that sends the flow in bursts; None sends everything at once."""
     unsent_bytes: float = field(default=0.0, init=False)
     """Bytes that the program has not yet released."""

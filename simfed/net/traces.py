@@ -14,15 +14,12 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
+from typing import Literal, NamedTuple, Protocol, get_args
 
 import numpy as np
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, check_known
-
-if TYPE_CHECKING:
-    from simfed.net.stalls import StalledLink
 
 EndPolicy = Literal["loop", "hold", "error"]
 
@@ -197,11 +194,47 @@ class Trace:
         return replace(self, rates_bytes_per_s=make_column(rates))
 
 
+class VaryingCapacity(Protocol):
+    """A capacity that varies in time, as a network asks for it.
+
+    `Trace` says what each means.
+    """
+
+    @property
+    def peak_bytes_per_s(self) -> float:
+        """The largest capacity."""
+        ...
+
+    @property
+    def lowest_bytes_per_s(self) -> float:
+        """The least capacity."""
+        ...
+
+    def moment(self, at_s: float) -> Moment:
+        """Return the piece at an instant."""
+        ...
+
+    def rate_bytes_per_s(self, moment: Moment) -> float:
+        """Return the capacity of a piece."""
+        ...
+
+    def radio_weight(self, moment: Moment) -> float | None:
+        """Return the weight of a cell's flow in a piece.
+
+        None where it does not vary.
+        """
+        ...
+
+    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
+        """Return the piece after this one, and its instant."""
+        ...
+
+
 @dataclass(frozen=True)
 class LinkTrace:
     """A trace on a link: the link starts `offset_s` into it."""
 
-    trace: Trace | StalledLink
+    trace: VaryingCapacity
     offset_s: float = 0.0
 
 

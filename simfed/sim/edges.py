@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, cast
+from typing import Protocol, cast
 
 import numpy as np
 from simpy import Interrupt
@@ -18,7 +18,7 @@ from simpy.events import ProcessGenerator
 
 from simfed.compress.choice import NO_COMPRESSION
 from simfed.device import Device
-from simfed.fleet.contract import Outcome, TieredWorkload
+from simfed.fleet.contract import Contribution, Outcome, TieredWorkload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.ground.method import Story, Work, make_key
@@ -38,9 +38,6 @@ from simfed.sim.rows import Settlement
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.world import World
 from simfed.tasks.tasks import SERVER
-
-if TYPE_CHECKING:
-    from simfed.sim.server import Simulation
 
 MERGES = "merges"
 """The name, on an edge server's track, of the wait for its merges."""
@@ -71,6 +68,42 @@ def make_backbone(
         server_device=server_device,
         faults=faults,
     )
+
+
+class CloudServer(Protocol):
+    """The cloud server, as an edge server sees it."""
+
+    @property
+    def round(self) -> int:
+        """The round under way."""
+        ...
+
+    @property
+    def last(self) -> bool:
+        """True in the last round."""
+        ...
+
+    def start_clients(
+        self,
+        ids: Sequence[int],
+        round: int,
+        turns: dict[int, int],
+        edge: Contribution | None,
+    ) -> list[Flight]:
+        """Return the flights of these clients of an edge server."""
+        ...
+
+    def blame_clients(self, merging: PendingMerge) -> Blame:
+        """Return who held up a merge of clients' uploads."""
+        ...
+
+    def land_edge(self, flight: Flight) -> None:
+        """Take note that an edge server's participation is over."""
+        ...
+
+    def discard(self, flight: Flight) -> None:
+        """Take note that nothing of this client's participation will be merged."""
+        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -239,7 +272,7 @@ class EdgeLayer:
         edges: Sequence[EdgeServer],
         backbone: Clock,
         *,
-        server: Simulation,
+        server: CloudServer,
         world: World,
         workload: TieredWorkload,
         population: Population,

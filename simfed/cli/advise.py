@@ -43,7 +43,7 @@ def advise(
     ] = None,
     allow_plugins: AllowPlugins = False,
 ) -> None:
-    """Say which codec each group of devices should use, and when it is good enough.
+    """Say which codec each group of devices should use.
 
     Candidates race over ever longer runs, then over ever more seeds. Stopped, the same
     command goes on.

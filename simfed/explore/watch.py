@@ -38,8 +38,8 @@ class Watcher:
         """Wait until somebody has seen enough, and says so by Ctrl-C."""
         if self._process is None or not self._process.is_alive():
             return
-        print("the page stays until Ctrl-C", file=sys.stderr, flush=True)
         with contextlib.suppress(KeyboardInterrupt):
+            print("the page stays until Ctrl-C", file=sys.stderr, flush=True)
             self._process.join()
 
     def close(self) -> None:

@@ -218,9 +218,9 @@ def _find_worker(rig: str) -> UnitWorker:
         _HERE.settings.__enter__()
     bench = Bench(scenario, Streams(scenario.seed), CPU)
     _compare({"bits": told["bits"]}, {"bits": _digest_work(bench)})
-    _HERE.worker = UnitWorker(bench, _make_shelf())
+    worker = _HERE.worker = UnitWorker(bench, _make_shelf())
     _HERE.rig = rig
-    return _HERE.worker
+    return worker
 
 
 def _compare(told: dict[str, str], found: dict[str, str]) -> None:

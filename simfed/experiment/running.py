@@ -122,10 +122,10 @@ def run(
     scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only)
     device = "cpu" if time_only else device
-    dask, workers = (workers, None) if isinstance(workers, str) else (None, workers)
+    dask, given = (workers, None) if isinstance(workers, str) else (None, workers)
     if dask is not None and (time_only or device != "cpu"):
         raise InputError("a run that learns on processors", where="--dask", got=dask)
-    workers = choose_workers(scenario, workers)
+    count = choose_workers(scenario, given)
     makers: dict[str, Callable[[], object]] = {}
     if isinstance(memory, str):
         memory = parse_size(memory, where="memory")
@@ -137,14 +137,14 @@ def run(
         return (
             make_time_only_workload(parts)
             if time_only
-            else _make_learning(parts, workers, device, trajectories, makers)
+            else _make_learning(parts, count, device, trajectories, makers)
         )
 
     with contextlib.ExitStack() as stack:
         if dask is not None:
             connection = SchedulerConnection(dask)
             stack.callback(connection.close)
-            workers = len(connection.threads())
+            count = len(connection.threads())
             say = progress.say if isinstance(progress, RunProgress) else None
             makers["pool"] = lambda: partial(
                 import_part("simfed.experiment.dask_pool:DaskPool"),
@@ -156,7 +156,7 @@ def run(
             out,
             mode="time-only" if time_only else "full",
             device=device,
-            workers=0 if time_only else workers,
+            workers=0 if time_only else count,
             make_workload=workload,
             make_simulation=build_simulation,
             resume=resume,

@@ -26,6 +26,29 @@ from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, cast
 
 from simfed.ground.plain import Plain
 
+__all__ = [
+    "CLIENT",
+    "SERVER",
+    "Arrival",
+    "Client",
+    "Field",
+    "Layers",
+    "Layout",
+    "LocalSteps",
+    "Losses",
+    "Method",
+    "Node",
+    "Plan",
+    "Setting",
+    "Size",
+    "State",
+    "Story",
+    "Values",
+    "Who",
+    "Work",
+    "participate",
+]
+
 Kit: TypeAlias = Any
 """The learning side as methods see it, see `simfed.learn.kit.Kit`."""
 

@@ -122,7 +122,8 @@ def test_a_dragged_slider_shows_answers_and_ends_at_its_last_setting(opened):
     assert told["end_s"] > before["end_s"]
     numbers = page.evaluate("window.answers.map((one) => one.seq)")
     assert numbers == sorted(numbers)
-    assert f"clients[0].link.up={value} Mbps" in page.locator("#command").inner_text()
+    wanted = f"clients[0].link.up={value} Mbps"
+    page.locator("#command", has_text=wanted).wait_for()
     names = page.evaluate(
         "document.querySelector('[data-panel=curve]').data.map((t) => t.name)"
     )

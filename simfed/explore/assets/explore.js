@@ -5,7 +5,7 @@ const STEPS = 200, POINTS = 7, tab = crypto.randomUUID(), plotted = [];
 const setting = new Map(), studied = new Map(); // key path → value as `--set` has it; → what a study over it varies
 let heard;
 const first = new Promise((resolve) => { heard = resolve; }); // a part of an answer
-let about, base = null, answer = null, seq = 0, waiting = 0, again = false;
+let about, base = null, answer = null, seq = 0, waiting = 0, again = false, taken = 0;
 const short = (x) => String(Number(x.toPrecision(4))), ratio = (a, b) => (b ? `${short(a / b)} × recorded` : "");
 const post = (path, body) => fetch(path, { method: "POST", body: JSON.stringify(body) });
 
@@ -113,13 +113,12 @@ function take(part, mine) {
 }
 
 async function takeAway() {
-  const over = byId("over").value, given = await (await post("take", { ...asked(), over, values: studied.get(over)?.values() })).json();
-  byId("command").textContent = given.command ?? given.error;
-  Object.assign(files, { scenario: given.scenario, study: given.study });
+  const mine = ++taken, over = byId("over").value;
+  const given = await (await post("take", { ...asked(), over, values: studied.get(over)?.values() })).json();
+  if (mine === taken) byId("command").textContent = given.command ?? given.error;
   return given;
 }
 
-const files = {};
 function save(text, name) {
   const href = URL.createObjectURL(new Blob([text ?? ""]));
   element("a", { href, download: `${about.name.replace(/[^\p{L}\p{N}.-]+/gu, "-")}-${name}` }).click();
@@ -230,7 +229,7 @@ async function explore() {
   if (kept.length > 1) ask();
   byId("copy").addEventListener("click", () => navigator.clipboard.writeText(byId("command").textContent));
   byId("link").addEventListener("click", () => navigator.clipboard.writeText(location.href));
-  byId("save").addEventListener("click", () => save(files.scenario, "what-if.yaml"));
+  byId("save").addEventListener("click", async () => { const { error, scenario } = await takeAway(); if (!error) save(scenario, "what-if.yaml"); });
   byId("study").addEventListener("click", async () => { const { error, study } = await takeAway(); if (!error) save(study, "study.yaml"); });
   for (const format of ["png", "svg"]) byId(format).addEventListener("click", () => savePicture(format));
   byId("follow").addEventListener("change", ask);

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from simfed.advise.candidates import Candidate
@@ -26,7 +27,7 @@ class Advice:
     """The study of the finalists, the chosen one first; None where nothing was
     learned."""
 
-    @property
+    @cached_property
     def scenario(self) -> Scenario:
         """The scenario with the advice written in."""
         return self.candidate.apply(self.path.resolve())

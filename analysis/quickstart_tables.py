@@ -1,5 +1,5 @@
 """What uploads and downloads of the quickstart weigh: the two tables of
-docs/compression.md.
+docs/codecs-in-scenarios.md.
 
     python analysis/quickstart_tables.py    # plays both runs that learn, in two minutes
 
@@ -22,7 +22,7 @@ from simfed.report.reach import find_first_amount
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = Path(__file__).with_name("quickstart_rows.csv")
-PAGE = ROOT / "docs" / "compression.md"
+PAGE = ROOT / "docs" / "codecs-in-scenarios.md"
 SCENARIOS = {"whole models": "quickstart", "changes": "changes"}
 CODECS: dict[str, Any] = {
     "`dense`": "dense",

@@ -22,7 +22,7 @@ from ledger import (
 from orders import Orders, compare_orders
 from pages import markdown
 
-_SHOWN_ROWS = 24
+_SHOWN_ROWS = 10
 
 
 class Source(NamedTuple):

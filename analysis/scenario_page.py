@@ -185,9 +185,14 @@ def _format_default(
         return ""
     if isinstance(default, dict):
         return "as there"
-    unit = next((_UNITS.get(example, "") for example in node.get("examples", ())), "")
+    examples = [
+        example
+        for one in (node, *node.get("anyOf", ()))
+        for example in one.get("examples", ())
+    ]
+    unit = next((_UNITS.get(example, "") for example in examples), "")
     if unit and isinstance(default, (int, float)):
-        return f"`{default:g}{unit}`"
+        return f"`{default:,.15g}{unit}`"
     text = default if isinstance(default, str) else json.dumps(default)
     return f"`{text}`"
 

@@ -72,11 +72,13 @@ def build_model(network: NetworkSpec) -> Model:
     """Return the model of a transfer that a network names.
 
     >>> spec = {"model": "tcp", "tcp": {"handshake": False}}
-    >>> build_model(NetworkSpec.model_validate(spec))
-    Tcp(handshake=False, initial_window=10, mss_bytes=1448.0, header_bytes=54.0)
+    >>> build_model(NetworkSpec.model_validate(spec)).handshake
+    False
     """
     tcp = network.tcp
-    return Fluid() if tcp is None else Tcp(tcp.handshake, header_bytes=tcp.header)
+    if tcp is None:
+        return Fluid()
+    return Tcp(tcp.handshake, header_bytes=tcp.header, window_bytes=tcp.window)
 
 
 @dataclass

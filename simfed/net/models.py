@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
-from math import inf, sqrt
+from math import ceil, inf, log2, sqrt
 from typing import TypeAlias
 
 from simfed.ground.errors import InputError, check_known
@@ -85,9 +85,12 @@ class Tcp:
     from `initial_window` segments until a window lasts for a round trip at the rate
     that the shared links give, header bytes on the wire, store-and-forward of one
     segment per link, and a limit from random loss (Mathis) where the path has a loss
-    rate. What is ignored: queues and so drop-tail losses, retransmission timeouts,
-    unfairness between different round-trip times, the slow growth of a window after its
-    flow's share has grown. See `docs/network.md` for the errors to expect.
+    rate. A flow that fills the receive window goes on at no more than a window per
+    round trip (RFC 7323). What is ignored: queues and so drop-tail losses,
+    retransmission timeouts, unfairness between different round-trip times, the slow
+    growth of a window after its flow's share has grown, and that of the receive window
+    itself (Linux begins at 64 kB and stays ahead of slow start). See `docs/network.md`
+    for the errors to expect.
     """
 
     name = "tcp"
@@ -102,13 +105,15 @@ class Tcp:
     header_bytes: float = 54.0
     """Bytes of every segment beside its payload; 66 on Ethernet, 54 on a point-to-point
     link."""
+    window_bytes: float | None = 3e6
+    """Payload that may be on its way at once, the receive window. Linux: half of
+    `tcp_rmem`'s 6 MB, the other half is for overhead. None: no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("initial_window", "mss_bytes"):
-            if not 0 < getattr(self, name) < inf:
-                raise InputError(
-                    "a number above 0", where=name, got=getattr(self, name)
-                )
+        for name in ("initial_window", "mss_bytes", "window_bytes"):
+            value = getattr(self, name)
+            if value is not None and not 0 < value < inf:
+                raise InputError("a number above 0", where=name, got=value)
         if not 0 <= self.header_bytes < inf:
             raise InputError(
                 "a number of at least 0", where="header_bytes", got=self.header_bytes
@@ -149,13 +154,21 @@ class Tcp:
         wire_bytes = size_bytes * self.expansion
         begins_s = handshake_s + path.latency_s + last_s
         flow = Flow(id, wire_bytes, path.links, begins_s, weight, cap_bytes_per_s)
-        window_bytes = self.initial_window * segment
+        most_bytes = inf if self.window_bytes is None else self.window_bytes
+        most_bytes *= self.expansion
+        window_bytes = min(self.initial_window * segment, most_bytes)
         if wire_bytes > window_bytes:
             flow.remaining_bytes = window_bytes
             flow.unsent_bytes = wire_bytes - window_bytes
-            flow.program = SlowStart(
-                window_bytes, path.rtt_s + segment * sum(per_byte_s), begins_s
-            )
+            rtt_s = path.rtt_s + segment * sum(per_byte_s)
+            flow.program = SlowStart(window_bytes, rtt_s, begins_s)
+            # Bursts below the receive window, and a last one that fits into it, leave
+            # as fast as links allow. Beyond them a flow has to wait for that window:
+            # its cap. (Bursts before take less than their round trip at it.)
+            doublings = ceil(log2(most_bytes / window_bytes)) if most_bytes < inf else 0
+            free_bytes = window_bytes * (2**doublings - 1) + most_bytes
+            if wire_bytes > free_bytes and rtt_s > 0:
+                flow.cap_bytes_per_s = min(cap_bytes_per_s, most_bytes / rtt_s)
         return flow
 
     def payload_bytes(self, wire_bytes: float) -> float:

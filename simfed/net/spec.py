@@ -33,6 +33,7 @@ from simfed.schema.fields import (
     PositiveDuration,
     PositiveInt,
     PositiveRate,
+    PositiveSize,
     Rate,
     Share,
     Size,
@@ -335,6 +336,10 @@ class TcpOptions(Section):
     )
     header: Size = Field(
         default=54.0, description="bytes that every segment carries besides"
+    )
+    window: PositiveSize | None = Field(
+        default=3e6,
+        description="receive window: a flow's rate is at most window/RTT; null: any",
     )
 
 

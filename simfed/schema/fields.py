@@ -53,6 +53,7 @@ PositiveDuration = Annotated[float, Quantity(DURATION, gt=0)]
 Rate = Annotated[float, Quantity(RATE)]
 PositiveRate = Annotated[float, Quantity(RATE, gt=0)]
 Size = Annotated[float, Quantity(SIZE)]
+PositiveSize = Annotated[float, Quantity(SIZE, gt=0)]
 Frequency = Annotated[float, Quantity(FREQUENCY)]
 
 

@@ -308,6 +308,7 @@ VALUES: dict[str, Any] = {
     "routes": [[["b", "a", "server"]]],
     "node": ["server"],
     "header": ["54 B", "0 B"],
+    "TcpOptions.window": ["20 kB", None, "3 MB"],
     # traces
     "file": ["up.csv"],
     "TraceSpec.file": ["up.csv", "up.mahimahi", "up.pensieve"],

@@ -188,10 +188,12 @@ def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
 def test_models_and_their_options():
     assert build_model(scenario().network) == Fluid()
     assert build_model(scenario(network="{model: tcp}").network) == Tcp()
-    options = "{model: tcp, tcp: {handshake: false, header: 40 B}}"
+    options = "{model: tcp, tcp: {handshake: false, header: 40 B, window: 64 kB}}"
     assert build_model(scenario(network=options).network) == Tcp(
-        handshake=False, header_bytes=40.0
+        handshake=False, header_bytes=40.0, window_bytes=64e3
     )
+    options = "{model: tcp, tcp: {window: null}}"
+    assert build_model(scenario(network=options).network) == Tcp(window_bytes=None)
 
 
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):

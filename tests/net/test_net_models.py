@@ -6,6 +6,7 @@ from math import sqrt
 
 import pytest
 
+from simfed.ground.errors import InputError
 from simfed.net import (
     Access,
     FlowStart,
@@ -146,6 +147,52 @@ def test_random_loss_caps_the_rate_as_mathis_says():
     )
 
 
+def test_a_long_fat_path_starts_slowly_then_moves_a_window_per_round_trip():
+    """44.7 MB over 1 Gbps and 200 ms: windows of 10 to 1,280 segments, a round trip
+    each, then 3 MB per round trip in place of the 25 MB that the path holds.
+    """
+    size, rate, latency, headers = 44.7e6, 1.25e8, 0.1, SEGMENT / 1448
+    round_trip = 2 * latency + SEGMENT / rate
+    begins = 2 * latency + 2 * 54 / rate + latency
+    slow_bytes = 10 * 1448 * (2**8 - 1)
+    rest_s = (size - slow_bytes) / (3e6 / round_trip)
+    expected = begins + 8 * round_trip + rest_s
+    assert alone(size, rate, latency) == pytest.approx(expected, rel=1e-12)
+    assert expected == pytest.approx(4.634, abs=1e-3)
+    # without a window it goes on until a window lasts a round trip at the link's rate
+    left_s = (size - 10 * 1448 * (2**11 - 1)) * headers / rate
+    expected = begins + 11 * round_trip + left_s
+    assert alone(size, rate, latency, window_bytes=None) == pytest.approx(expected)
+
+
+def test_a_transfer_that_does_not_fill_the_window_is_as_without_one():
+    def both(segments):
+        size = 1448.0 * segments
+        return [alone(size, 1e8, 0.1, window_bytes=w) for w in (1448.0 * 64, None)]
+
+    # 10 + 20 + 40 segments, then one window of 64: beyond them it waits for the window
+    with_window, without = both(70 + 64)
+    assert with_window == without
+    with_window, without = both(70 + 65)
+    assert with_window == pytest.approx(without + 0.2, rel=0.01)
+
+
+def test_a_window_below_the_first_burst_limits_from_the_beginning():
+    took = alone(1e6, 1e8, 0.1, window_bytes=5000.0, handshake=False)
+    assert took == pytest.approx(0.1 + 1e6 / 5000 * 0.2, rel=1e-4)
+
+
+def test_a_window_leaves_its_links_to_others():
+    """Of two on one link the nearer gets what the farther one's window leaves."""
+    star = Star(2, latency_s=[0.5, 0.005], receive_bytes_per_s=1.502e6)
+    model = Tcp(handshake=False, window_bytes=0.5e6)
+    far, near = play(star, [FlowStart(0.0, k, 30e6) for k in (0, 1)], model)
+    assert far.bottleneck is None
+    assert far.duration_s == pytest.approx(30e6 / 0.5e6, rel=0.1)
+    assert near.bottleneck == "server/receive"
+    assert near.duration_s == pytest.approx(30e6 / 1e6, rel=0.1)
+
+
 def test_losses_of_a_path_combine():
     def case(*losses):
         links = [
@@ -169,3 +216,6 @@ def test_models_come_by_name_by_options_or_as_objects():
     assert make_model({"kind": "tcp", "initial_window": 4}) == Tcp(initial_window=4)
     model = Tcp(handshake=False)
     assert make_model(model) is model
+    for window in (0.0, float("inf"), float("nan")):
+        with pytest.raises(InputError, match="window_bytes: got"):
+            Tcp(window_bytes=window)

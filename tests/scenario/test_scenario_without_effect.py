@@ -120,7 +120,7 @@ ALWAYS = {
     "Staleness": "kind bound",
     "StallsSpec": "between lasts links",
     "StrikeSpec": "between lasts",
-    "TcpOptions": "handshake header",
+    "TcpOptions": "handshake header window",
     "ThermalSpec": "heating cooling throttle_at factor resume_at",
     "TierSpec": "name count up latency",
     "TraceSpec": "file end offset scale",

@@ -89,7 +89,7 @@ def format_table(
     session, dataset = str(run.manifest.get("id", "run")), parts.scenario.dataset.label
     worked = _build_work_reader(run, parts)
     for row in _list_arrivals(run, rounds):
-        who = parts.tasks.who(row["client"])
+        who = parts.tasks.who(row["client"], round=row["round"])
         speed = faster[int(parts.fleet.group[row["client"]])]
         training_s, compression_s, beside_s = (
             speed * seconds for seconds in worked(row)
@@ -192,7 +192,8 @@ def measure_group_speeds(
         client = row["client"]
         group = int(parts.fleet.group[client])
         training_s, _, _ = worked(row)
-        step_s = training_s / parts.tasks.setting.steps(parts.tasks.who(client))
+        who = parts.tasks.who(client, round=row["round"])
+        step_s = training_s / parts.tasks.setting.steps(who)
         steps.setdefault(group, []).append(step_s)
         ways = zip(rates.setdefault(group, ([], [])), ("up", "down"), strict=True)
         for way_rates, way in ways:

@@ -465,6 +465,7 @@ class Checks:
             last = (
                 samples % whole
                 if training.local_epochs is not None
+                or self.scenario.clients[index].local_epochs is not None
                 else min(samples, whole)
             )
             if last == 1 or whole == 1:

@@ -223,6 +223,7 @@ class Who:
     __slots__ = (
         "_samples",
         "client",
+        "epochs",
         "features",
         "model",
         "parameters",
@@ -238,6 +239,7 @@ class Who:
         size: Size,
         samples: int | Callable[[int], int],
         turn: int = 0,
+        epochs: int | None = None,
     ) -> None:
         """Note the facts of one participant.
 
@@ -249,9 +251,12 @@ class Who:
                 is asked only when somebody asks.
             turn: how many times it has been started before in this round: a server that
                 keeps clients in flight may start one again before it merges.
+            epochs: passes over its data in this participation, where its group draws
+                them; None: its local training is as long as the scenario's.
         """
         self.client = client
         self.turn = turn
+        self.epochs = epochs
         self.prototype = prototype
         self.size = size
         self.model = size.model
@@ -283,7 +288,8 @@ class Who:
         return self.client, self.prototype, self.size
 
     def __reduce__(self) -> tuple[object, ...]:
-        return Who, (self.client, self.prototype, self.size, self.samples, self.turn)
+        facts = self.client, self.prototype, self.size, self.samples
+        return Who, (*facts, self.turn, self.epochs)
 
 
 class LocalSteps(NamedTuple):
@@ -415,9 +421,10 @@ class Setting:
 
     def steps(self, who: Who) -> int:
         """Return the local steps of one participation."""
-        if self.local_steps is not None:
+        if self.local_steps is not None and who.epochs is None:
             return self.local_steps
-        return (self.local_epochs or 1) * -(-who.samples // self.batch_size)
+        epochs = who.epochs or self.local_epochs or 1
+        return epochs * -(-who.samples // self.batch_size)
 
     def training(self, who: Who) -> Work:
         """Return the unit of local training.
@@ -451,6 +458,9 @@ class Method:
     plain_steps: ClassVar[bool] = False
     """True if it supposes that a local step is the rate times the gradient, without a
     memory of others."""
+    sums_gradients: ClassVar[bool] = False
+    """True if it supposes that local steps add up gradients, each with a weight that is
+    known beforehand: the optimiser is `sgd`, with or without momentum."""
     losses: ClassVar[tuple[str, ...]] = ()
     """Names of the losses that a merge measures: columns of prototypes.parquet."""
     shared_loss: ClassVar[str | None] = None

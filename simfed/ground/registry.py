@@ -488,6 +488,7 @@ REGISTRIES: dict[str, Registry] = {
                 "fedkd": "simfed.learn.methods.fedkd:FedKD",
                 "fedavg": "simfed.learn.methods.fedavg:FedAvg",
                 "fedprox": "simfed.learn.methods.fedprox:FedProx",
+                "fednova": "simfed.learn.methods.fednova:FedNova",
                 "fedopt": "simfed.learn.methods.fedopt:FedOpt",
                 "scaffold": "simfed.learn.methods.scaffold:Scaffold",
                 "fedbuff": "simfed.learn.methods.fedbuff:FedBuff",

@@ -181,14 +181,18 @@ def load_federation(
 
 
 def draw_local(
-    rng: np.random.Generator, owned: Positions, training: Training
+    rng: np.random.Generator,
+    owned: Positions,
+    training: Training,
+    epochs: int | None = None,
 ) -> list[Positions]:
     """Return the batches of one participation.
 
-    They are epochs, or steps, as the scenario's `training` says.
+    They are so many `epochs`; None: epochs or steps, as the scenario's `training` says.
     """
-    if training.local_epochs is not None:
-        return draw_epoch(rng, owned, training.batch_size, training.local_epochs)
+    epochs = epochs or training.local_epochs
+    if epochs is not None:
+        return draw_epoch(rng, owned, training.batch_size, epochs)
     assert training.local_steps is not None
     return draw_batches(rng, owned, training.batch_size, training.local_steps)
 
@@ -244,6 +248,7 @@ def draw_own(
     key: int | str,
     owned: Positions,
     training: Training,
+    epochs: int | None = None,
 ) -> Positions:
     """Return where f_n is computed.
 
@@ -252,7 +257,7 @@ def draw_own(
     """
     if local.data == "batch":
         return np.concatenate(
-            draw_local(streams("batch", client, key), owned, training)
+            draw_local(streams("batch", client, key), owned, training, epochs)
         )
     if local.data == "full":
         return owned

@@ -43,6 +43,7 @@ from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Tra
 from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
+from simfed.tasks.epochs import LocalEpochs
 from simfed.tasks.privacy import count_epoch_steps, make_account
 
 Model = dict[str, Tensor]
@@ -144,6 +145,7 @@ class Kit:
         self._group_of = scenario.group_of_client()
         self._attacks = [group.attack for group in scenario.clients]
         self._any_attack = any(self._attacks)
+        self._epochs = LocalEpochs(scenario, streams)
 
     # ---- facts and randomness --------------------------------------------------------
 
@@ -237,7 +239,7 @@ class Kit:
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
-        return draw_local(rng, owned, self.training)
+        return draw_local(rng, owned, self.training, who.epochs)
 
     def attack_on(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""
@@ -460,6 +462,7 @@ class Kit:
                 key,
                 self._data.owned[client],
                 self.training,
+                self._epochs.draw(client, key),
             )
         return self._probes[client]
 

@@ -37,7 +37,7 @@ from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.privacy import Privacy
-from simfed.schema.distribution import Distribution, DrawnEntries
+from simfed.schema.distribution import Distribution, DrawnEntries, DrawnEpochs
 from simfed.schema.fields import (
     BelowOne,
     Entries,
@@ -471,6 +471,7 @@ class ClientGroup(Group):
         "policy",
         "attack",
         "overlap",
+        "local_epochs",
     )
 
     k: DrawnEntries | None = Field(
@@ -488,6 +489,27 @@ class ClientGroup(Group):
         description="of compression and upload, in chunks; null: the one after the "
         "other",
     )
+    local_epochs: DrawnEpochs | None = Field(
+        default=None,
+        description="in place of the training's, one number or a law that is drawn "
+        "anew for each participation",
+    )
+
+    @model_validator(mode="after")
+    def _check_epochs(self) -> ClientGroup:
+        drawn = self.local_epochs
+        if isinstance(drawn, Distribution) and drawn.column is not None:
+            allowed = "lognormal, uniform, normal or choice, drawn in each round"
+            raise InputError(allowed, where="local_epochs.column", got=drawn.column)
+        return self
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the group with the keys that count."""
+        plain = super().dump_used(dump)
+        if self.local_epochs is None:  # most have none
+            plain.pop("local_epochs", None)
+        return plain
 
 
 ATTACK_SUCCESS = "attack_success"
@@ -780,13 +802,23 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
             where=f"training.{key}",
             got=getattr(training, key),
         )
-    elif steps == 1 and training.momentum:
+    elif method.made.sums_gradients and training.optimizer != "sgd":
+        yield InputError(
+            f"sgd with method {method.kind}, which weighs the steps of clients",
+            where="training.optimizer",
+            got=training.optimizer,
+        )
+    elif steps == 1 and training.momentum and not _draws_epochs(scenario):
         yield InputError(
             "0 with local_steps 1, as momentum begins anew in every round",
             where="training.momentum",
             got=training.momentum,
             hint="more local_steps, or local_epochs",
         )
+
+
+def _draws_epochs(scenario: Scenario) -> bool:
+    return any(group.local_epochs is not None for group in scenario.clients)
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:

@@ -36,6 +36,7 @@ from simfed.schema.fields import (
     NonNegative,
     Positive,
     PositiveDuration,
+    PositiveInt,
     PositiveRate,
 )
 from simfed.schema.places import format_way, list_sections
@@ -53,6 +54,7 @@ LOSS = _find_quantity(BelowOne)
 LATENCY = _find_quantity(Duration)
 STAY = _find_quantity(PositiveDuration)
 RATE = _find_quantity(PositiveRate)
+EPOCHS = Quantity(gt=0, rounded=True, said="a number of epochs, at least 1")
 KEPT_ENTRIES = Quantity(gt=0, rounded=True, said="a number of entries, at least 1")
 
 
@@ -246,6 +248,7 @@ DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as(LOSS)]
 DrawnDuration = Annotated[_Drawn[Duration], drawn_as(LATENCY)]
 DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as(STAY)]
 DrawnEntries = Annotated[_Drawn[Entries], drawn_as(KEPT_ENTRIES)]
+DrawnEpochs = Annotated[_Drawn[PositiveInt], drawn_as(EPOCHS)]
 
 
 def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:

@@ -53,6 +53,8 @@ _TIMED_KEYS = (
 KEYS: dict[str, tuple[Coverage, ...]] = {
     **dict.fromkeys(_UNTIMED_KEYS.split(), (*_BOTH, "untimed")),
     **dict.fromkeys(_TIMED_KEYS.split(), _BOTH),
+    # at level sample the account counts the steps of `training`
+    "clients.local_epochs": ("client", "untimed"),
 }
 """Key of a scenario (with `=`: that value of it) → what it goes with where it is not
 the default; what is below it goes with the same."""

@@ -30,6 +30,7 @@ from simfed.ground.method import (
     Size,
     Who,
     Work,
+    make_key,
 )
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
@@ -38,6 +39,7 @@ from simfed.ground.vocabulary import ModelFacts
 from simfed.policy import Policy, Pull, policy_maker
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
+from simfed.tasks.epochs import LocalEpochs
 
 SERVER = "server"
 """The name in place of a model's: what the server handles at a merge is no client's
@@ -91,6 +93,7 @@ class Tasks:
             latest=scenario.aggregation.latest,
         )
         self._samples_of = samples_of
+        self._epochs = LocalEpochs(scenario, Streams(scenario.seed))
         self._edges: list[tuple[str, ...]] = []
         """Prototypes of the clients of each edge server."""
         self._first_of: dict[str, int] = {}
@@ -126,8 +129,11 @@ class Tasks:
                 tuple(dict.fromkeys(of_group[group] for group in groups))
             )
 
-    def who(self, client: int, turn: int = 0) -> Who:
-        """Return the plain facts of one client."""
+    def who(self, client: int, turn: int = 0, round: int | None = None) -> Who:
+        """Return the plain facts of one client.
+
+        `round`: of its participation; None: those that hang on it are left out.
+        """
         prototype = self._prototypes[self._group_of_client[client]]
         return Who(
             client,
@@ -135,6 +141,7 @@ class Tasks:
             self.setting.prototypes[prototype],
             self._samples_of,
             turn,
+            None if round is None else self._epochs.draw(client, make_key(round, turn)),
         )
 
     def first_of(self, prototype: str) -> Who:
@@ -159,7 +166,7 @@ class Tasks:
         """
         if client >= self.setting.clients:
             return self._task_of_edge(round, client, model_version, turn)
-        who = self.who(client, turn)
+        who = self.who(client, turn, round)
         plan = self.method.plan(self.setting, who, round)
         if self._changes is None:
             size = self.downlink_bytes(plan)

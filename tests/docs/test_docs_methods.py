@@ -3,9 +3,7 @@ follow.
 """
 
 import inspect
-import re
 from pathlib import Path
-from types import SimpleNamespace
 
 import pytest
 
@@ -36,31 +34,3 @@ def test_every_method_has_a_row_with_its_options_and_its_loss(name):
     if cls.shared_loss:
         losses = next(row for row in ROWS if len(row) == 3 and f"`{name}`" in row[0])
         assert f"`{cls.shared_loss}`" in losses[1]
-
-
-def test_fednova_counts_directions_and_not_steps():
-    """Two clients of as many samples, one step and three: (u₁/1 + u₂/3)/2 times the
-    mean of two.
-    """
-    import torch
-
-    from simfed.ground.method import Arrival, Size, Who
-
-    blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.M | re.S)
-    (block,) = (block for block in blocks if "class FedNova" in block)
-    page: dict[str, object] = {"__name__": "page"}
-    exec(block.partition("simfed.register")[0], page)
-    size = Size("any", 2, 0, 0, 2)
-    kit = SimpleNamespace(setting=SimpleNamespace(steps=lambda who: 1 + 2 * who.client))
-    server = {"one": {"weights": torch.zeros(2), "buffers": torch.zeros(0)}}
-    updates = torch.tensor([[1.0, 0.0], [0.0, 3.0]])
-    arrivals = [
-        Arrival(
-            Who(c, "one", size, 10),
-            0,
-            {"update": updates[c], "buffers": torch.zeros(0)},
-        )
-        for c in range(2)
-    ]
-    after, _ = page["FedNova"]().merge(kit, server, arrivals, 1)
-    assert torch.allclose(after["one"]["weights"], torch.tensor([-1.0, -1.0]))

@@ -66,6 +66,7 @@ TRIPLES = {
     "number": (0.5, 1, 2),
     "loss": (0, 0.01, 0.05),
     "entries": (5, 40, 300),
+    "epochs": (1, 2, 3),
 }
 """Low, middle and high values of a quantity, as a distribution names them."""
 
@@ -76,6 +77,7 @@ QUANTITY_OF_KEY = {
     "speed": "number",
     "loss": "loss",
     "k": "entries",
+    "local_epochs": "epochs",
 }
 COLUMNS = {
     "rate": {"column": "up_mbps", "unit": "Mbps"},
@@ -83,6 +85,7 @@ COLUMNS = {
     "number": {"column": "speed"},
     "loss": {"column": "loss"},
     "entries": {"column": "k"},
+    "epochs": {"column": "k"},
     "stay": {"column": "stay_s", "unit": "s"},
 }
 
@@ -172,6 +175,7 @@ VALUES: dict[str, Any] = {
     "learning_rate": [0.05, 0.3],
     "local_steps": [1, 2, 3],
     "local_epochs": [1, 2],
+    "ClientGroup.local_epochs": [2, laws.Distribution],
     "momentum": [0.5],
     "weight_decay": [0.001],
     "clip_norm": [1.0],
@@ -412,6 +416,7 @@ OFTEN = {
     "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7,
     "evaluation": 0.7, "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9,
     "LinkSpec.down": 0.7, "strategies": 0.8, "k": 0.9, "ClientGroup.k": 0.1,
+    "ClientGroup.local_epochs": 0.1,
     "EvaluationSpec.every": 1, "mode": 0.8, "batch_size": 0.9, "clients_per_round": 0.8,
     "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.3, "availability": 0.25,
     "LinkSpec.cell": 0, "CellSpec.at": 1, "PresenceSpec.devices": 0.5,

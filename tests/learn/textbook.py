@@ -22,6 +22,7 @@ from simfed.ground.method import Arrival, Size, Who
 from simfed.ground.seeding import Streams
 from simfed.learn.federation import draw_local, draw_public, load_federation
 from simfed.learn.models import build_model, plain
+from simfed.tasks.epochs import LocalEpochs
 
 ONE = {"a": {"model": "logistic-regression"}}
 TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}
@@ -103,7 +104,9 @@ class Textbook:
     def batches(self, client, round):
         """The samples and labels of each local step."""
         rng = self.streams("batch", client, round)
-        for batch in draw_local(rng, self.data.owned[client], self.made.training):
+        owned, training = self.data.owned[client], self.made.training
+        epochs = LocalEpochs(self.made, self.streams).draw(client, round)
+        for batch in draw_local(rng, owned, training, epochs):
             yield self.data.at(batch)
 
     def own(self, client):

@@ -70,7 +70,8 @@ ALWAYS = {
     "ChargeSpec": "downlink",
     "CheckpointSpec": "every",
     "ChoiceSpec": "values weights",
-    "ClientGroup": "count prototype device link availability failure policy",
+    "ClientGroup": "count prototype device link availability failure policy "
+    "local_epochs",
     "ClockStepSpec": "factor lasts",
     "DailySpec": "zones from to",
     "DatasetSpec": "name file table folder leaf torchvision huggingface partition",

@@ -1,0 +1,121 @@
+"""FedNova against the paper's formulas, written out, and the partial work it is for."""
+
+import numpy as np
+import pytest
+import torch
+from engine_worlds import played
+from textbook import RATE, Textbook, assert_close, flat, scenario, with_weights
+from worlds import TINY
+
+import simfed
+from simfed.ground.seeding import Streams
+from simfed.learn.methods.fednova import sum_step_weights
+from simfed.scenario.load import dump_scenario, validate_scenario
+from simfed.tasks.epochs import LocalEpochs
+
+DRAWN = [
+    {"prototype": "a", "device": "any", "local_epochs": 3},
+    {
+        "count": 3,
+        "prototype": "a",
+        "device": "any",
+        "local_epochs": {"uniform": {"low": 1, "high": 5}},
+    },
+]
+
+
+@pytest.mark.parametrize(
+    ("mu", "momentum", "weights_of"),
+    [
+        (0.0, 0.0, lambda t: [1.0] * t),
+        (0.0, 0.6, lambda t: [(1 - 0.6 ** (t - k)) / 0.4 for k in range(t)]),
+        (0.9, 0.0, lambda t: [(1 - RATE * 0.9) ** (t - 1 - k) for k in range(t)]),
+    ],
+)
+def test_two_rounds_are_those_of_the_paper(mu, momentum, weights_of):
+    made = scenario(
+        {"kind": "fednova", "mu": mu},
+        clients=DRAWN,
+        training={
+            "batch_size": 16,
+            "learning_rate": RATE,
+            "local_steps": 3,
+            "momentum": momentum,
+        },
+        rounds=2,
+    )
+    workload, _ = played(made, rounds=2)
+    book = Textbook(made)
+    model, counts = book.module("a"), set()
+    x = flat(model)
+    shares = np.array(book.samples) / sum(book.samples)
+    for round in (1, 2):
+        direction, tau = torch.zeros_like(x), 0.0
+        for client, share in enumerate(shares):
+            steps = len(list(book.batches(client, round)))
+            counts.add(steps)
+            norm = sum(weights_of(steps))
+            local = book.trained(
+                with_weights(model, x), client, round, lambda w, x=x: mu * (w - x)
+            )
+            direction += share * (x - flat(local)) / norm
+            tau += share * norm
+        x = x - tau * direction
+    assert len(counts) > 2  # or nothing would be told apart
+    assert_close(torch.tensor(workload.state()[1]["server/a/weights"]), x)
+
+
+def test_clients_that_work_alike_make_it_fedavg():
+    def weights(method):
+        return torch.tensor(played(scenario(method))[0].state()[1]["server/a/weights"])
+
+    assert_close(weights("fednova"), weights("fedavg"))
+
+
+def test_momentum_and_pull_together_are_unit_gradients_that_were_stepped():
+    point = velocity = 0.0
+    for _ in range(7):
+        velocity = 0.5 * velocity + (1 + 0.3 * point)
+        point -= 0.1 * velocity
+    assert sum_step_weights(7, 0.5, 0.1 * 0.3) == pytest.approx(-point / 0.1)
+
+
+def test_each_number_of_epochs_is_as_likely_and_hangs_on_nobody_else():
+    made = scenario("fednova", clients=DRAWN)
+    drawing = LocalEpochs(made, Streams(7))
+    found = [drawing.draw(client, round) for round in range(4000) for client in (1, 2)]
+    _, counts = np.unique(found, return_counts=True)
+    assert len(counts) == 5
+    # χ² of 4 degrees of freedom at 0.1 %
+    assert ((counts - 1600) ** 2 / 1600).sum() < 18.5
+    assert drawing.draw(0, 1) == 3
+    alone = scenario("fednova", clients=[DRAWN[0], {**DRAWN[1], "count": 1}])
+    assert [LocalEpochs(alone, Streams(7)).draw(1, r) for r in range(9)] == found[:18:2]
+
+
+def test_who_says_nothing_dumps_nothing():
+    groups = dump_scenario(scenario("fednova")).partition("\ntraining")[0]
+    assert "local_epochs" not in groups
+
+
+def test_the_work_charged_follows_the_epochs_in_time_only_runs_too(tmp_path):
+    (group,) = TINY["clients"]
+
+    def play(name, epochs, *, time_only):
+        plain = {
+            **TINY,
+            "method": "fednova",
+            "clients": [{**group, "local_epochs": epochs}],
+        }
+        made = validate_scenario(plain, source=name, folder=tmp_path)
+        run = simfed.run(made, out=tmp_path / name, progress=False, time_only=time_only)
+        return made, run.participations
+
+    made, full = play("full", {"uniform": {"low": 1, "high": 5}}, time_only=False)
+    _, clock = play("clock", {"uniform": {"low": 1, "high": 5}}, time_only=True)
+    _, once = play("once", 1, time_only=True)
+    assert (full.training_s == clock.training_s).all()
+    drawing = LocalEpochs(made, Streams(made.seed))
+    drawn = list(map(drawing.draw, clock.client, clock["round"]))
+    assert len(set(drawn)) > 1
+    assert np.allclose(clock.training_s / once.training_s, drawn)

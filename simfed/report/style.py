@@ -186,11 +186,14 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
 def choose_arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """Return a colour for each arm.
 
-    The built-in ones always keep theirs, others take what is left. Levels are shades of
-    a strategy's colour, the same for each strategy; the lightest keeps least.
+    The built-in ones always keep theirs, others take what is left: all, where none of
+    the built-in ones is there. Levels are shades of a strategy's colour, the same for
+    each strategy; the lightest keeps least.
 
     >>> choose_arm_colours(["random-k", "qsgd"])
     {'random-k': '#C2188F', 'qsgd': '#A45AD8'}
+    >>> choose_arm_colours(["slow", "fast"])
+    {'slow': '#2F2FB5', 'fast': '#C2188F'}
     >>> choose_arm_colours(["top-k@500", "top-k@1000", "top-k@5000"])
     {'top-k@500': '#9797da', 'top-k@1000': '#2F2FB5', 'top-k@5000': '#18185b'}
     """
@@ -235,6 +238,8 @@ def _shade_colour(colour: str, depth: float) -> str:
 
 def _choose_hues(names: Iterable[str]) -> dict[str, str]:
     named = dict.fromkeys(names)
+    if not named.keys() & _ARM_COLOURS.keys():  # nobody claims one: the most unlike
+        return dict(zip(named, itertools.cycle(ARM_COLOURS), strict=False))
     free = ARM_COLOURS[len(_ARM_COLOURS) :]
     absent = (colour for arm, colour in _ARM_COLOURS.items() if arm not in named)
     others = itertools.cycle((*free, *absent))

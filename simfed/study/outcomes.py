@@ -136,9 +136,9 @@ class StudyRuns:
         """One row per planned run: its state, and of finished ones what they came to.
 
         `address, status` (`waiting`, `running`, `interrupted`, `failed`, `finished`),
-        `reason` (why it stopped), `final_accuracy, best_accuracy` (mean of clients;
-        `final_measure, best_measure` of another one), `simulated_s, uplink_bytes,
-        downlink_bytes, rollbacks, wall_s, fingerprint`.
+        `reason` (why it stopped, else empty), `final_accuracy, best_accuracy` (mean of
+        clients; `final_measure, best_measure` of another one), `simulated_s,
+        uplink_bytes, downlink_bytes, rollbacks, wall_s, fingerprint`.
         """
         import pandas as pd
 
@@ -148,7 +148,7 @@ class StudyRuns:
             address = entry["address"]
             run, (status, reason) = runs.get(address), self.statuses[address]
             row = {**self.point_of(entry), "address": address, "status": status}
-            row["reason"] = reason or None
+            row["reason"] = reason
             rows.append({**row, **(_collect_facts(run) if run else {})})
         results = [f"final_{self.measure.key}", f"best_{self.measure.key}", *_FACTS]
         columns = [*self.columns, "address", "status", "reason", *results]

@@ -25,6 +25,7 @@ from simfed.study.kinds import ScenarioRuns
 from simfed.study.places import Processes
 from simfed.study.plan import plan_study
 from simfed.study.store import StudyFolder
+from simfed.study.tables import build_runs_table
 
 STRATEGIES = {"policy.strategy": ["top-k", "random-k", "periodic-k"]}
 SHORT = {"rounds": 2, "compression": {"k": 5000, "index_code": "seeded"}}
@@ -112,7 +113,10 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(
             study(path, out)
     table = load_study(out).summary
     assert list(table["status"]) == ["finished", "failed", "finished"]
-    assert table["reason"][1] == "RuntimeError: unlucky"
+    assert [*table["reason"]] == ["", "RuntimeError: unlucky", ""]
+    shown = build_runs_table(load_study(out))
+    said = [row[shown.header.index("status")] for row in shown.rows]
+    assert said == ["finished", "failed: RuntimeError: unlucky", "finished"]
     assert "in play\n    raise error" in manifest(out, table["address"][1])["traceback"]
     with pytest.raises(RunFailed):  # not tried again unasked
         study(path, out)

@@ -33,14 +33,18 @@ from typing import NamedTuple
 from pages import markdown, write_page
 
 from simfed.device import DeviceSpec, Processor, build_processor, load_profile
+from simfed.flower.computing import HostSpent
 from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow
 from simfed.flower.measuring import measure
+from simfed.flower.metering import WorkCount
+from simfed.flower.price import Price
 from simfed.flower.probing import NodeGroup, PlayLog, Spot
-from simfed.flower.workfile import SIZE, WorkFile, WorkPrices
+from simfed.flower.workfile import SIZE, WorkFile
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+from simfed.scenario.fleet_file import Computing
 
 ROWS = Path(__file__).parent / "flower_laws.csv"
 PAGE = Path(__file__).parents[1] / "docs" / "flower-seconds.md"
@@ -124,14 +128,14 @@ def meter(folder: Path, play: Spot) -> list[Metered]:
 def print_metered(job: str, out: str) -> None:
     """The other end of `meter`."""
     from simfed.flower import run_folder
-    from simfed.flower.computing import price
     from simfed.flower.messages import Mail
     from simfed.flower.work import Answer
-    from simfed.scenario.fleet_file import Computing, FleetFile
+    from simfed.scenario.fleet_file import FleetFile
 
     folder, nodes, overrides = json.loads(job)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     sums: dict[str, float] = {}
+    price = Price(Computing())
 
     def watch(mail: Mail, answer: Answer) -> None:
         visible = answer.visible
@@ -139,7 +143,7 @@ def print_metered(job: str, out: str) -> None:
         if key not in sums:  # the first of a process is not among the law's either
             sums[key] = 0.0
         else:
-            sums[key] += price(Computing(), answer.spent, processor, [], dict)
+            sums[key] += price.price_code([], {}, answer.spent, processor).work_s
 
     fleet = FleetFile.model_validate(
         {
@@ -170,13 +174,15 @@ def compare(
     rows = [row for row in rows if not row.first]
     if not rows:
         return []
-    prices = WorkPrices(work, rows[0].run_config, play.nodes, "never", lambda _: None)
+    computing = Computing.model_construct(kind="work", start="never")
+    price = Price(computing, rows[0].run_config, play.nodes, work)
+    nothing = HostSpent(WorkCount(), 0.0)
     total_s = sum(row.work_s for row in rows)
     factor = work.kernel.factor(host_of())
     kinds: dict[str, list[tuple[MessageRow, float]]] = defaultdict(list)
     rounds: dict[int, list[tuple[float, float]]] = defaultdict(list)
     for number, row in enumerate(rows):
-        charged = prices.price(row.visible, 0, None)
+        charged, _ = price.price_message(row.visible, 0, nothing, None)
         noise, rng = charged.noise, Streams(0)("flower-laws", number)
         scattered_s = charged.work_s * (1.0 if noise is None else noise.factor(rng))
         kinds[work.find(row.visible.message_type, row.visible.texts).title].append(

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from simfed.device import Device, Processor
-from simfed.flower.computing import HostSpent, price, stage_names, why_free
+from simfed.flower.computing import HostSpent
 from simfed.flower.messages import Mail
+from simfed.flower.price import MessagePrice, Price, list_names
 from simfed.flower.work import Answer
-from simfed.flower.workfile import WorkFile, WorkPrice, WorkPrices, find_start
+from simfed.flower.workfile import WorkFile, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -53,68 +54,63 @@ class RunPrices:
     ) -> None:
         """`work`: by which nodes are charged, if they are."""
         self._fleet = fleet
-        self._run_config = run_config
         self._watch = watch
         self._names: dict[str, None] = {}
         """Names that declared seconds may have for the messages that were answered."""
         self._warnings: dict[str, int] = {}
         """Sentences for the user, and how often each happened."""
+        self._unpriced: set[str] = set()
+        """Operators of the app's work that metered computing passed over."""
         self._raised: dict[str, list[int]] = {}
         """Things that the app did on nodes and should not → the node of each time."""
         self._charged_s: dict[str, float] = {}
         """Type of message → seconds of all that were answered, with what the app
         slept."""
-        self._work = None
-        self.start = find_start(work, fleet.charged.start)
+        computing, nodes = fleet.charged, fleet.client_count
+        self._price = Price(computing, run_config, nodes, work)
+        self._server = fleet.server.charged and Price(fleet.server.charged)
+        self.start = find_start(work, computing.start)
         if work is not None:
-            start, nodes = fleet.charged.start, fleet.client_count
-            self._work = WorkPrices(work, run_config, nodes, start, self.warn)
+            for sentence in work.list_doubts(run_config, computing.start):
+                self.warn(sentence)
 
     # ---- nodes -----------------------------------------------------------------------
 
-    def price_answer(self, mail: Mail, answer: Answer, device: Device) -> WorkPrice:
+    def price_answer(self, mail: Mail, answer: Answer, device: Device) -> MessagePrice:
         """Return the charge of a node's work.
 
         Raises: `InputError`, `RunFailed`.
         """
         if self._watch is not None:
             self._watch(mail, answer)
-        if self._work is not None and answer.error is None:
-            with within(str(self._fleet.charged.file)):
-                return self._work.price(answer.visible, mail.client, device.processor)
-        return WorkPrice(self._price_unmeasured(mail, answer, device))
-
-    def _price_unmeasured(self, mail: Mail, answer: Answer, device: Device) -> float:
-        """Nominal seconds of a node's work that no law is measured of."""
-        computing, kind, visible = self._fleet.charged, mail.kind, answer.visible
-        names = stage_names(visible)
+        self._unpriced |= answer.spent.counted.unpriced
+        computing, kind, names = (
+            self._fleet.charged,
+            mail.kind,
+            list_names(answer.visible),
+        )
         self._names |= dict.fromkeys(names)
-        seconds: float = 0.0
-        if computing.kind in ("declared", "work") and answer.error is not None:
-            why: str | None = (
-                f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
-            )
+        if computing.kind in _PRICED and answer.error is not None:
+            why = f"nothing is {_PRICED[computing.kind]} of a reply that is an error"
+            price = MessagePrice(free=why)
         elif kind in _LEGACY and not self._declares(names):
-            why = "nothing is declared of it"
+            price = MessagePrice(free="nothing is declared of it")
         else:
-            with within(f"a message of type {kind} to node {mail.client}"):
-                spent, processor = answer.spent, device.processor
-                seconds = price(
-                    computing,
-                    spent,
-                    processor,
-                    names,
-                    lambda: visible.values(self._run_config, self._fleet.client_count),
+            where = computing.file or f"a message of type {kind} to node {mail.client}"
+            with within(str(where)):
+                price, doubts = self._price.price_message(
+                    answer.visible, mail.client, answer.spent, device.processor
                 )
-                why = None if seconds > 0 else why_free(computing, answer.spent, names)
-                if why is not None and kind in _WORK and answer.error is None:
-                    raise _make_no_time_error(self._fleet, kind, why)
-        if why is not None and not answer.spent.slept_s:
-            self.warn(f"a message of type {kind} was charged 0 s: {why}")
+                if price.free and kind in _WORK and answer.error is None:
+                    raise _make_no_time_error(self._fleet, kind, price.free)
+            for sentence in doubts:
+                self.warn(sentence)
+        if price.free and not answer.spent.slept_s:
+            self.warn(f"a message of type {kind} was charged 0 s: {price.free}")
         if answer.error is None:
             before_s = self._charged_s.get(kind, 0.0)
-            self._charged_s[kind] = before_s + seconds + answer.spent.slept_s
-        return seconds
+            self._charged_s[kind] = before_s + price.work_s + answer.spent.slept_s
+        return price
 
     def check_some_charged(self) -> None:
         """Check that metered computing, chosen by default, has charged something.
@@ -155,19 +151,15 @@ class RunPrices:
 
         Raises: `InputError`.
         """
-        computing = self._fleet.server.charged
-        if computing is None or (computing.kind == "declared" and not replies):
+        declared = self._fleet.server.charged
+        if declared is None or (declared.kind == "declared" and not replies):
             return 0.0
+        assert self._server
         values = {"replies": replies, "bytes": size_bytes}
-        nominal_s = price(computing, spent, processor, ["server"], lambda: values)
-        why = (
-            why_free(computing, spent, ["server"])
-            if replies and nominal_s <= 0
-            else None
-        )
-        if why is not None:
-            self.warn(f"the server app's work on replies was charged 0 s: {why}")
-        return nominal_s
+        price = self._server.price_code(["server"], values, spent, processor)
+        if replies and price.free:
+            self.warn(f"the server app's work on replies was charged 0 s: {price.free}")
+        return price.work_s
 
     # ---- what the user should know ---------------------------------------------------
 
@@ -198,8 +190,12 @@ class RunPrices:
     def warnings(self) -> list[str]:
         """Return sentences for the user; what is wrong with all prices comes first."""
         metered = self._fleet.charged.kind == "metered"
+        unpriced = (
+            f"metered computing has no formula for {listed(sorted(self._unpriced))}"
+        )
         return (
             self._find_unused_prices()
+            + ([f"{unpriced}: their work is not charged"] if self._unpriced else [])
             + self._describe_raised()
             + [
                 sentence if count == 1 else f"{sentence} ({count:,} times)"

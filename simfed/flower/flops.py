@@ -73,6 +73,10 @@ _MEMORY_BOUND = (
 operators begin with the same."""
 
 
+_UNPRICED = ("_fft", "linalg", "_linalg", "cholesky", "triangular_solve", "_cdist")
+"""Beginnings of the names of operators that compute much and have no formula."""
+
+
 @cache
 def find_formula(operator: object) -> Formula | None:
     """Return the formula of an operator's FLOPs, None where there is none."""
@@ -85,6 +89,13 @@ def moves_numbers(operator: object) -> bool:
     """Return whether the time of an operator without a formula is that of memory."""
     name = str(_find_packet(operator).__name__)
     return name.startswith(_MEMORY_BOUND) and not name.startswith("expand")
+
+
+@cache
+def list_unpriced(operator: object) -> list[str]:
+    """Return the name of an operator that computes much and has no formula, if so."""
+    name = str(_find_packet(operator).__name__)
+    return [name.strip("_")] if name.startswith(_UNPRICED) else []
 
 
 def list_learned(arguments: object) -> list[Tensor]:

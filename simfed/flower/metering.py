@@ -53,6 +53,8 @@ class WorkCount:
     inference: PassSum = NO_WORK
     parameters: int = 0
     """Parameters of the models that it used."""
+    unpriced: frozenset[str] = frozenset()
+    """Names of operators that compute much and have no formula."""
 
     @property
     def flops(self) -> float:
@@ -75,6 +77,7 @@ class FlopMeter:
         """While autograd is off, and on; of modules with parameters called from
         outside."""
         self._steps, self._run = 0, -1
+        self.unpriced: set[str] = set()
         self._models: dict[int, int] = {}
         """Outermost module → how many parameters it has."""
         self._leaves: dict[int, int] = {}
@@ -97,6 +100,7 @@ class FlopMeter:
             on._replace(times=self._steps),
             off._replace(times=max(off.times, int(off.flops > 0))),
             max(sum(self._models.values()), self._most_leaves),
+            frozenset(self.unpriced),
         )
         self._reset()
         return counted
@@ -217,6 +221,7 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
         count_numbers,
         find_formula,
         list_learned,
+        list_unpriced,
         moves_numbers,
     )
 
@@ -239,6 +244,7 @@ def _make_mode_class() -> Callable[[FlopMeter], AbstractContextManager[object]]:
                     return result
             result = func(*args, **kwargs)
             if formula is None and not moves_numbers(func):
+                self._meter.unpriced.update(list_unpriced(func))
                 return result
             # while autograd runs a graph, and only then, it has one under way
             run, grad = torch._C._current_graph_task_id(), torch.is_grad_enabled()

@@ -15,8 +15,8 @@ from simfed.device import Device
 from simfed.flower.charging import RunPrices
 from simfed.flower.crew import AppCrew, Ticket
 from simfed.flower.messages import Mail
+from simfed.flower.price import MessagePrice
 from simfed.flower.work import Answer
-from simfed.flower.workfile import WorkPrice
 from simfed.ground.method import Work
 from simfed.record.schema import START
 
@@ -41,7 +41,7 @@ class NodeAtWork:
     over: simpy.Event
     """Comes when the participation is over."""
     answer: Answer | None = None
-    price: WorkPrice = field(default_factory=WorkPrice)
+    price: MessagePrice = field(default_factory=MessagePrice)
 
     def forget_call(self) -> None:
         """Nobody waits for the app's answer any more."""

@@ -14,7 +14,7 @@ measured, settings that never varied and texts that changed become warnings.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -201,6 +201,15 @@ class KindLaw(Section):
         """The scatter of messages around the law."""
         return Measured.read(self.scatter, "scatter") if self.scatter else None
 
+    def list_doubts(self, values: Mapping[str, float]) -> list[str]:
+        """Return a sentence for each value further outside than laws were tried."""
+        return [
+            f"{name} of {self.title} is outside of twice what was measured ({low:g} "
+            f"to {high:g}); charges beyond are not known to be right"
+            for name, (low, high) in self.ranges.items()
+            if name in values and not low / BEYOND <= values[name] <= high * BEYOND
+        ]
+
     def covers(self, message_type: str, texts: Mapping[str, str]) -> bool:
         """Return whether a message is of this kind."""
         same = all(texts.get(name) == text for name, text in self.texts.items())
@@ -281,6 +290,45 @@ class WorkFile(Section):
             hint="simfed flower measure with the run configuration that this run has",
         )
 
+    def list_doubts(self, run_config: Mapping[str, Plain], start: Start) -> list[str]:
+        """Return sentences on what charges by this file do not know.
+
+        They are on settings that differ from all that was measured, laws that were far
+        off, and starts that are not charged.
+        """
+        named = {name for law in self.kinds for name in law.names}
+        changed = []
+        for key, values in self.run_config.items():
+            now, found = run_config.get(key, values[0]), self.settings.get(key)
+            if now in values or spell_name(key) in named or found in (COUNT, NOTHING):
+                continue
+            why = " (a size that is in no law)" if found == SIZE else ""
+            had = listed(map(repr, values))
+            changed.append(f"{key} is {now!r} here and was {had} in all plays{why}")
+        doubts = []
+        if changed:
+            settings = "; ".join(changed)
+            doubts.append(
+                f"what these settings change is not in the charges: {settings}"
+            )
+        for law in self.kinds:
+            worst = law.error.held_out_worst
+            if law.share >= 0.05 and (worst is None or worst > 0.3):
+                off = (
+                    "could not be checked" if worst is None else f"was {worst:.0%} off"
+                )
+                doubts.append(
+                    f"the law of {law.title} {off} on plays that it had not seen"
+                )
+        if start == "never" and self.imports > 0:
+            doubts.append(
+                f"imports ({self.imports:.3g} s of the measured machine) and what "
+                "first messages take on top are not charged; a SuperNode that starts a "
+                "process for each message spends them on every one (`start: per "
+                "message`)"
+            )
+        return doubts
+
 
 def find_start(work: WorkFile | None, start: Start) -> Start | None:
     """Return when a run that asks for `start` charges a node's.
@@ -322,128 +370,3 @@ def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
         default_flow_style=None,
     )
     put_output(path, head + text)
-
-
-# ---- a run's prices ------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True)
-class WorkPrice:
-    """The charge of a message."""
-
-    work_s: float = 0.0
-    """Seconds of work on a device of speed 1."""
-    start_s: float = 0.0
-    """Seconds until the node's process works on it, likewise."""
-    waits_s: float = 0.0
-    """Seconds of waiting, whatever the device."""
-    noise: Measured | None = None
-    """The noise of this kind of messages, for devices without noise of their own."""
-
-
-class WorkPrices:
-    """A work file, at work in one run."""
-
-    def __init__(
-        self,
-        work: WorkFile,
-        run_config: Mapping[str, Plain],
-        nodes: int,
-        start: Start,
-        warn: Callable[[str], None],
-    ) -> None:
-        """`warn`: gets a sentence wherever a run leaves what was measured."""
-        self.work = work
-        self._run_config = run_config
-        self._nodes = nodes
-        self._start = start
-        self._warn = warn
-        self._factors: dict[int, tuple[Processor, float]] = {}
-        self._begun: set[tuple[int, str]] = set()
-        """Nodes, and the kinds that each has had: what is started once is charged
-        once."""
-        self._started = False
-
-    def price(
-        self, visible: Visible, client: int, processor: Processor | None
-    ) -> WorkPrice:
-        """Return the charge of a message to a node.
-
-        Raises: `InputError` for a kind that was not measured, and a value that a law
-        names and that is not there.
-        """
-        if not self._started:
-            self._compare_settings()
-            self._started = True
-        law = self.work.find(visible.message_type, visible.texts)
-        values = visible.values(self._run_config, self._nodes)
-        work_s = read_arithmetic(law.seconds)(values)
-        self._check_ranges(law, values)
-        factor = 1.0 if processor is None else self._factor(processor)
-        return WorkPrice(
-            max(work_s, 0.0) * factor,
-            self._start_s(law, client) * factor,
-            waits_s=law.waits,
-            noise=law.noise,
-        )
-
-    def _factor(self, processor: Processor) -> float:
-        if id(processor) not in self._factors:
-            self._factors[id(processor)] = processor, self.work.kernel.factor(processor)
-        return self._factors[id(processor)][1]
-
-    def _start_s(self, law: KindLaw, client: int) -> float:
-        """Imports and the first message's extra, as often as the run charges them."""
-        if self._start == "never":
-            return 0.0
-        if self._start == "per message":
-            return self.work.imports + law.first
-        first_at_all = (client, "") not in self._begun
-        first_of_kind = (client, law.title) not in self._begun
-        self._begun |= {(client, ""), (client, law.title)}
-        return self.work.imports * first_at_all + law.first * first_of_kind
-
-    def _compare_settings(self) -> None:
-        """Warn of settings that differ from all that was measured."""
-        named = {name for law in self.work.kinds for name in law.names}
-        changed = []
-        for key, values in self.work.run_config.items():
-            now = self._run_config.get(key, values[0])
-            found = self.work.settings.get(key)
-            if now in values or spell_name(key) in named or found in (COUNT, NOTHING):
-                continue
-            why = " (a size that is in no law)" if found == SIZE else ""
-            had = listed(map(repr, values))
-            changed.append(f"{key} is {now!r} here and was {had} in all plays{why}")
-        if changed:
-            self._warn(
-                f"what these settings change is not in the charges: "
-                f"{'; '.join(changed)}"
-            )
-        for law in self.work.kinds:
-            worst = law.error.held_out_worst
-            if law.share >= 0.05 and (worst is None or worst > 0.3):
-                off = "could not be checked"
-                if worst is not None:
-                    off = f"was {worst:.0%} off"
-                self._warn(
-                    f"the law of {law.title} {off} on plays that it had not seen"
-                )
-        if self._start == "never" and self.work.imports > 0:
-            self._warn(
-                f"imports ({self.work.imports:.3g} s of the measured machine) and what "
-                "first messages take on top are not charged; a SuperNode that starts a "
-                "process for each message spends them on every one (`start: per "
-                "message`)"
-            )
-
-    def _check_ranges(self, law: KindLaw, values: Mapping[str, float]) -> None:
-        """Warn of values further outside than laws were tried."""
-        for name, (low, high) in law.ranges.items():
-            value = values.get(name)
-            if value is None or low / BEYOND <= value <= high * BEYOND:
-                continue
-            self._warn(
-                f"{name} of {law.title} is outside of twice what was measured ({low:g} "
-                f"to {high:g}); charges beyond are not known to be right"
-            )

@@ -11,19 +11,22 @@ import numpy as np
 import pytest
 
 from simfed.device import DeviceSpec, build_processor, load_profile
+from simfed.flower.computing import HostSpent
 from simfed.flower.laws import MessageRow, fit_kinds
+from simfed.flower.metering import WorkCount
+from simfed.flower.price import Price
 from simfed.flower.workfile import (
     COUNT,
     SIZE,
     Kernel,
     Visible,
     WorkFile,
-    WorkPrices,
     load_work,
     write_work,
 )
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, InputErrors
+from simfed.scenario.fleet_file import Computing
 
 KERNEL = Kernel(parameters=61706, flops=2263920.0, seconds=0.002)
 CONFIG = {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.1, "model": "small"}
@@ -357,15 +360,19 @@ def work():
 
 
 def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
-    said = []
-    charged = WorkPrices(work, {**CONFIG, **(config or {})}, 6, start, said.append)
+    config = {**CONFIG, **(config or {})}
+    computing = Computing.model_construct(kind="work", start=start)
+    charged, said = Price(computing, config, 6, work), work.list_doubts(config, start)
     processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
     visible = Visible("train", {}, {"num-examples": 150.0}, 5e4, 5e4)
-    return (
-        lambda client=0, **other: charged.price(
-            other.get("visible", visible), client, processor
-        )
-    ), said
+
+    def price(visible=visible):
+        spent = HostSpent(WorkCount(), 0.0)
+        charge, doubts = charged.price_message(visible, 0, spent, processor)
+        said.extend(doubts)
+        return charge
+
+    return price, said
 
 
 def test_a_work_file_is_read_as_it_was_written(work, tmp_path):

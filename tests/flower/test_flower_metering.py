@@ -10,8 +10,9 @@ import torch.nn.functional as F
 from torch import nn
 
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower.computing import HostSpent, WorkWatch, price
+from simfed.flower.computing import HostSpent, WorkWatch
 from simfed.flower.metering import FlopMeter, PassSum, WorkCount
+from simfed.flower.price import Price
 from simfed.ground.errors import InputError
 from simfed.learn.catalogue import model_facts
 from simfed.learn.models import build_model
@@ -245,6 +246,16 @@ def test_a_bag_of_words_adds_up_a_vector_for_each():
     assert counted == (800, 1, 2.0 * 8 * 12 * 16, 0, 0.0)
 
 
+def test_operators_that_compute_much_without_a_formula_are_named():
+    def work():
+        torch.fft.rfft(torch.rand(64))
+        torch.linalg.svd(torch.rand(8, 8))
+        FIRST(INPUTS)
+
+    assert seen(work).unpriced == {"fft_r2c", "linalg_svd"}
+    assert seen(by_module_loss).unpriced == frozenset()
+
+
 def test_an_exception_in_a_model_leaves_the_meter_in_order():
     meter = FlopMeter()
     net = torch.nn.Sequential(torch.nn.Linear(4, 3))
@@ -258,7 +269,7 @@ def test_an_exception_in_a_model_leaves_the_meter_in_order():
 
 def priced(counted, processor=None):
     spent = HostSpent(counted, 0.0)
-    return price(Computing(), spent, processor or build(), names=["train"], values=dict)
+    return Price(Computing()).price_code([], {}, spent, processor or build()).work_s
 
 
 def build(profile="x86-2core-vm"):
@@ -341,5 +352,5 @@ def test_measured_seconds_are_the_hosts_times_the_speed():
         sum(range(100_000))
     spent = charge.collect()
     assert spent.host_s > 0
-    cost = price(computing, spent, processor=None, names=["train"], values=dict)
-    assert cost == 0.5 * spent.host_s
+    price = Price(computing).price_code([], {}, spent, None)
+    assert price.work_s == 0.5 * spent.host_s

@@ -84,7 +84,12 @@ that know."""
 
 
 class Memory(NamedTuple):
-    """The state of a codec that keeps vectors; checkpoints hold JSON and arrays."""
+    """The state of a codec that keeps vectors from play to play.
+
+    Checkpoints write `facts` as JSON and `arrays` as safetensors, so there is nothing
+    else in it: float32 arrays of length d, or of a factor's size. A codec without
+    vectors has plain facts, or None, as its state.
+    """
 
     facts: Plain
     arrays: dict[str, Floats]
@@ -115,7 +120,12 @@ class Arrived(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Payload:
-    """The compressed update of one client and round, with what it takes to undo it."""
+    """The compressed update of one client and round, with what it takes to undo it.
+
+    `wire_bytes(index_code)` is what the clock charges, `encoded(index_code)` the very
+    bytes, of that length, `dense()` the vector that the receiver makes of them.
+    Headers, checksums and encryption are not in it.
+    """
 
     strategy: str
     """The codec's label."""
@@ -654,8 +664,10 @@ class Chain(Codec):
 def codec_from_spec(spec: Codec | Plain, *, where: str | None = None) -> Codec:
     """Return the codec that a scenario writes.
 
-    That is a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}`
-    or `{layers: {pattern: strategy}}`.
+    Args:
+        spec: a name, a label, `{name: {option: value}}`, `{chain: [selection, values]}`
+            or `{layers: {pattern: strategy}}`; a codec comes back as it is.
+        where: key path that an error names.
 
     >>> codec_from_spec({"qsgd": {"levels": 4, "bucket": 64}}).label
     'qsgd(4,bucket=64)'

@@ -113,7 +113,11 @@ class ErrorFeedback:
 
 
 class WithoutFeedback:
-    """A codec played without a residual, as it keeps its own error or on purpose."""
+    """A codec played without a residual, as it keeps its own error or on purpose.
+
+    It has the same methods as `ErrorFeedback`, so a client's work need not know which
+    of the two it has. What the codec leaves out is gone, unless the codec remembers it.
+    """
 
     def __init__(self, codec: Sparsifier | Codec) -> None:
         self.codec = wrap_as_codec(codec)
@@ -157,10 +161,17 @@ def feedback_for(
 ) -> ErrorFeedback | WithoutFeedback:
     """Return the player of a codec on a client's buffer.
 
-    It keeps residuals where the codec wants or allows them. `asked` decides otherwise:
-    False for none (to see what they are good for), True for nothing but residuals.
+    Args:
+        codec: any; what it wants done with its error is its `feedback`.
+        asked: False plays it without a residual (to see what that is good for), True
+            with one or not at all; None: with one where the codec wants or allows it.
 
-    Raises: `InputError` for True with a codec that keeps its own error or goes without.
+    Raises:
+        InputError: True, of a codec that keeps its own error or goes without.
+
+    >>> from simfed.compress import TopK
+    >>> type(feedback_for(TopK())).__name__, type(feedback_for(TopK(), False)).__name__
+    ('ErrorFeedback', 'WithoutFeedback')
     """
     wants = (
         wrap_as_codec(codec).feedback in ("wanted", "optional")
@@ -173,10 +184,17 @@ def feedback_for(
 def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
     """Take back a lost upload, and return the codec's state from before the play.
 
-    What the receiver would have got returns to `residual` (in place), or a `share` of
-    it. Where plain values travelled, right after the play this restores residual +
-    gradient bit for bit (other codecs: up to one rounding); after later plays it adds.
-    The state is for a client whose round is undone.
+    Where plain values travelled, right after the play this restores residual + gradient
+    bit for bit (other codecs: up to one rounding); after later plays it adds.
+
+    Args:
+        residual: shape (d,), changed in place.
+        payload: the upload that was lost.
+        share: of what the receiver would have got, so much returns: 1, or what a server
+            that weighs a late upload down has not used of it.
+
+    Returns:
+        The codec's state from before the play, for a client whose round is undone.
     """
     if payload.indices is None:
         for stretch, values in payload.codec.blocks(payload):

@@ -40,15 +40,22 @@ _BLOCK = 2**16  # entries; half of the temporary memory fits a level-2 cache
 def top_k_indices(values: Vector, k: int) -> Vector:
     """Return the sorted indices of the min(k, d) largest |values|.
 
-    They are int64; ties go to the lowest index. Exact: the same set as the first k of a
-    stable sort by falling |value|. Zeros of either sign are equal. `values` is a flat
-    NumPy array or torch tensor of 16-, 32- or 64-bit floats (bfloat16 too); a tensor
-    gives a tensor on its device. On an accelerator: at most 32 bits, and the device is
-    never waited for.
+    Exact: the same set as the first k of a stable sort by falling |value|. Ties go to
+    the lowest index; zeros of either sign are equal.
 
-    Raises: `InputError` for a NaN or an infinity (not looked for on an accelerator,
-    where looking means waiting), for k < 1 and for anything but a flat, non-empty
-    vector of floats.
+    Args:
+        values: shape (d,), a NumPy array or torch tensor of 16-, 32- or 64-bit floats
+            (bfloat16 too). On an accelerator at most 32 bits, and the device is never
+            waited for.
+        k: how many, at least 1.
+
+    Returns:
+        int64 indices, shape (min(k, d),); of a tensor a tensor on its device.
+
+    Raises:
+        InputError: a NaN or an infinity (not looked for on an accelerator, where
+            looking means waiting), k < 1, or anything but a flat, non-empty vector of
+            floats.
 
     >>> top_k_indices(np.array([0.5, -3.0, 0.5, 2.0]), 3)
     array([0, 1, 3])
@@ -67,7 +74,13 @@ def top_k_indices(values: Vector, k: int) -> Vector:
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
     """Return min(k, length) sorted indices, drawn uniformly without replacement.
 
-    They are int64 and below `length`.
+    Args:
+        length: d, of the vector.
+        k: how many, at least 1.
+        rng: draws are its alone; equal generators draw equal indices.
+
+    Returns:
+        int64 indices below `length`, shape (min(k, length),).
 
     >>> random_k_indices(10, 4, np.random.default_rng(0))
     array([2, 5, 6, 8])

@@ -113,7 +113,14 @@ COMPOSED[_NAME] = Slices.read
 def sliced(choice: Choice, chunks: int) -> Choice:
     """Return `choice`, made slice by slice; of one slice itself.
 
-    Raises: `InputError` for a codec that needs the whole vector.
+    So a chunk of an upload can leave while the next one is compressed (`overlap`).
+
+    Args:
+        choice: a codec and its level; the level is of each slice's own entries.
+        chunks: into how many slices of about equal length the vector is cut.
+
+    Raises:
+        InputError: a codec that needs the whole vector.
     """
     return choice if chunks == 1 else _slice_choice(choice, chunks).at(choice.level)
 

@@ -27,7 +27,11 @@ JSON-able."""
 
 
 class Selection(NamedTuple):
-    """The result of `select`: indices, the state afterwards, and the indices' seed."""
+    """The result of `select`: indices, the state afterwards, and the indices' seed.
+
+    What a selection of your own returns. Values are not in it: whoever plays the codec
+    takes them from the update at these indices.
+    """
 
     indices: Vector
     """Sorted, distinct, int64; a tensor on the device of an update that is one, or

@@ -712,8 +712,20 @@ def check(
 ) -> list[str]:
     """Build everything that needs no torch; return the warnings of a run.
 
-    Raises: `InputErrors` with every sentence: profiles, missing rows, topology, policy
-    arguments, too little data for the clients and the public images.
+    This is what `simfed validate` does: nothing is trained, and no clock runs.
+
+    Args:
+        scenario: a loaded one.
+        source: the file it came from, beside which its other files are looked for; the
+            current folder if omitted.
+        time_only: check it as a run that plays the clock alone, which needs no data.
+
+    Returns:
+        One sentence per warning; empty where there is nothing to say.
+
+    Raises:
+        InputErrors: with every sentence at once: profiles that lack rows, a topology
+            that leads nowhere, options of policies, too little data for the clients.
     """
     return Checks(check_parts(scenario, source, time_only)).warnings()
 

@@ -15,7 +15,11 @@ from simfed.ground.plain import Plain
 
 
 class SimfedError(Exception):
-    """An error with a sentence for the user and an exit code for the shell."""
+    """An error with a sentence for the user and an exit code for the shell.
+
+    The base of all that simfed raises on purpose: catch it to catch every one. Whatever
+    else comes out of simfed is a fault of simfed, or of a part that a user wrote.
+    """
 
     exit_code: int = 1
 

@@ -547,9 +547,16 @@ def registry(kind: str) -> Registry:
 def register(kind: str, name: str, part: Part, *, replace: bool = False) -> None:
     """Make a part of your own usable by its name in scenarios loaded afterwards.
 
-    `kind` is `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
-    `availability`, `rule`, `attack` or `device`; `part` is what the built-in ones are
-    (a device: the path of a calibration profile; see `docs/extending.md`), or the
-    string `"module:attribute"` to import it on first use.
+    Args:
+        kind: `method`, `codec`, `policy`, `model`, `dataset`, `selection`,
+            `availability`, `rule`, `attack` or `device`.
+        name: what scenarios call it.
+        part: what the built-in ones are, mostly a class or a function (a device: the
+            path of a calibration profile; see `docs/extending.md`), or the string
+            `"module:attribute"`, which is imported on first use.
+        replace: take the place of a part that has this name; else that is an error.
+
+    Raises:
+        InputError: an unknown kind, or a name that is taken.
     """
     registry(kind).add(name, part, replace=replace)

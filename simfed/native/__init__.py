@@ -44,5 +44,9 @@ def _load_layers() -> ctypes.CDLL | None:
 
 
 def who_computes_layers() -> str:
-    """Return who computes the convolutions of LeNets; it decides their last bits."""
+    """Return who computes the convolutions of LeNets: `compiled` or `PyTorch`.
+
+    It decides their last bits, so it stands in a run's manifest. PyTorch's are slower
+    and taken where no compiler was there at installation, or the processor lacks AVX2.
+    """
     return "compiled" if layers() is not None else "PyTorch"

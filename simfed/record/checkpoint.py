@@ -108,7 +108,12 @@ class FiledArrays(Mapping[str, np.ndarray]):
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The learned state of a run between two rounds."""
+    """The learned state of a run between two rounds, as `checkpoint/` holds it.
+
+    Weights, residuals and own models are arrays (safetensors), everything else is JSON;
+    the clock's own state is not in it, as the journal plays that again. No code and no
+    pickle is in it.
+    """
 
     round: int
     """Rounds done."""

@@ -129,7 +129,13 @@ def _is_informative(table: pa.Table, name: str) -> bool:
 
 
 def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
-    """Return the fingerprint of a run whose tables `batches(name)` yields in pieces."""
+    """Return the fingerprint of a run: a hash over its simulated events and metrics.
+
+    Equal fingerprints mean the same trajectory. Host times are not in it.
+
+    Args:
+        batches: gives the table of a name in pieces, however it is cut.
+    """
     running = Fingerprint()
     for table in TABLES:
         for piece in batches(table):

@@ -48,9 +48,15 @@ def summarise(
 ) -> dict[str, Plain]:
     """Return the content of `summary.json`.
 
-    `table(name)` gives a table; `clients_of_prototype` weighs the mean measure, which
-    is that over all clients (each at its prototype's weights), whether or not they took
-    part.
+    Args:
+        table: gives the table of a name.
+        clients_of_prototype: prototype → how many clients have it. They weigh the mean
+            measure, which is that over all clients, whether or not they took part.
+        measure: what thresholds, the best and the final value are of.
+
+    Returns:
+        JSON-able: seconds, bytes, joules where they are known, counts, and the time to
+        each threshold (None: it was not reached).
     """
     rounds = _read_columns(table("rounds"))
     parts = table("participations")  # may be long: summed by column, never row by row

@@ -77,7 +77,11 @@ _NOT_RUN = (
 
 
 def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
-    """Return the name of the trajectory tree of a run of `scenario` on `device`."""
+    """Return the name of the trajectory tree of a run of `scenario` on `device`.
+
+    Runs of one key learn alike as long as they decide alike: links, devices' speeds and
+    everything else of the clock is not in it.
+    """
     return digest_value(learning_setup(scenario, device=device))
 
 

@@ -518,7 +518,15 @@ the share that is taken for its target once it has the mark."""
 
 
 class Scenario(World):
-    """A validated, frozen experiment; with its seed it determines a run bit for bit."""
+    """A validated, frozen experiment; with its seed it determines a run bit for bit.
+
+    It says who takes part (`clients`, `network`, `faults`), what is learned (`dataset`,
+    `prototypes`, `method`, `training`), what travels (`compression`, `downlink`), who
+    decides (`policy`, `participation`, `aggregation`) and what is charged (`charge`,
+    `server`). `load_scenario` makes one of a YAML file, with every default in place;
+    quantities are in seconds, bytes and bytes per second. It holds no data, weights or
+    profiles: those are read when a run begins, and on one kind of processor.
+    """
 
     written_in = (
         "name",

@@ -52,7 +52,12 @@ class SizedContribution:
 
 
 class RecordedRun:
-    """The arms, sizes and losses of a recorded run, for `policy.arms_from`."""
+    """The arms, sizes and losses of a recorded run, for `policy.arms_from`.
+
+    A time-only run of another fleet plays them by (round, client, turn). What the other
+    clock would have made the policies choose is not asked; a participation that the
+    recorded run does not have ends the run in a sentence.
+    """
 
     def __init__(self, run: Run) -> None:
         self._where = f"policy.arms_from: {run.path}"

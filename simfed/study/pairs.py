@@ -33,7 +33,12 @@ Side = Run | str | os.PathLike[str] | Sequence[Run | str | os.PathLike[str]]
 
 @dataclass(frozen=True, repr=False)
 class Comparison:
-    """The result of `compare`, which prints as its sentences."""
+    """Which of two or more sides learned sooner, and which ended better.
+
+    Printed, it is one sentence for each pair of sides and threshold; `table` has the
+    same as numbers. Times are simulated seconds. What several comparisons at once do to
+    the confidence of each is not corrected for.
+    """
 
     names: tuple[str, ...]
     thresholds: tuple[float, ...]
@@ -100,13 +105,21 @@ def compare(
     one seed decides nothing, as nobody knows what another would change. Times to a
     threshold that was not reached are longer than the run: they count as that.
 
-    names: what sides are called; the names of their scenarios if omitted. thresholds:
-    values of the measure whose first times are compared; if omitted the hardest round
-    number that half of the runs reach and guessing does not, and whole runs where there
-    is none. relevant_ratio: what is sooner by less is no verdict.
+    Args:
+        sides: two or more, each a run, the path of a run directory, or a list of these.
+        names: what sides are called; the names of their scenarios if omitted.
+        thresholds: values of the measure whose first times are compared; if omitted the
+            hardest round number that half of the runs reach and guessing does not, and
+            whole runs where there is none.
+        confidence: of every interval, between 0 and 1.
+        relevant_ratio: what is sooner by less than this many times is no verdict.
 
-    Raises: `InputError` for fewer than two sides, two runs of a side with one seed, no
-    common seed.
+    Returns:
+        The comparison: print it for its sentences, take `table` for its numbers.
+
+    Raises:
+        InputError: fewer than two sides, two runs of a side with one seed, no common
+            seed, or runs of different measures.
     """
     if len(sides) < 2:
         raise InputError("two sides or more", where="compare", got=f"{len(sides)}")

@@ -22,7 +22,10 @@ _HERE = Path(__file__).resolve().parent
 
 @dataclass(frozen=True)
 class Template:
-    """The files that `simfed new NAME` writes."""
+    """The files that `simfed new NAME` writes.
+
+    They can be run as they are, and every line that one would change has a comment.
+    """
 
     name: str
     about: str
@@ -50,8 +53,15 @@ def templates(folder: Path = _HERE) -> list[Template]:
 def write_template(name: str, out: Path) -> list[Path]:
     """Write the template's files: the main one to `out`, the others beside it.
 
-    Raises: `InputError` for a name that is none, or where one of the files exists
-    already.
+    Args:
+        name: one of `templates()`.
+        out: path of the main file.
+
+    Returns:
+        The paths that were written, the main file's first.
+
+    Raises:
+        InputError: a name that is none, or one of the files exists already.
     """
     names = {template.name: template for template in templates()}
     check_known(name, names, "a template:", where="new")

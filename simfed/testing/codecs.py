@@ -56,6 +56,13 @@ def check_codec(cls: Callable[..., Any], **options: object) -> None:
       alone;
     - under every index code the encoded payload has the charged size and is read back;
     - with error feedback, an undone play leaves no trace.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     name = cls(**options).name
     registered = name in registry("codec") and registry("codec").get(name) is cls

@@ -25,6 +25,13 @@ def check_selection(cls: Callable[..., ClientSelection], **options: object) -> N
     - facts of clients that it was not offered make no difference, and no column is
       written to;
     - it copes with clients of which nothing is known yet, and with equal ones.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     with no_global_randomness():
         for world in range(12):
@@ -117,6 +124,13 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
       clients' ids, and on the streams: no global randomness;
     - where it is told what was worked (`worked`), the same work comes to the same
       answers.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     clients = np.array([2, 3, 5, 900_000])
 

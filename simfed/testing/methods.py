@@ -52,6 +52,13 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
 
     Of a method that brings a workload of its own, its plans and that workload are
     checked.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     with no_global_randomness(), _method_world(cls, options) as scenario:
         method = scenario.method.made

@@ -32,6 +32,14 @@ def check_model(
     - every trainable parameter gets a gradient;
     - a fast layer (one with `plain()`) computes and differentiates as what it stands
       for.
+
+    Args:
+        factory: makes the module.
+        input_shape: of one sample.
+        classes: how many logits a sample has.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     import torch
 

@@ -27,6 +27,13 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
     - with `learns = False`, rewards make no difference;
     - with `watches_time`, what participations took is told to `watch`.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
 
     def make() -> Policy:

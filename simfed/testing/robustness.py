@@ -22,6 +22,13 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
       randomness and remembers nothing;
     - uploads that are all equal are answered by what they are, or by something shorter;
     - its work grows with the uploads.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     import torch
 
@@ -85,6 +92,13 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
       each; all finite;
     - they change no argument, use no global randomness and give the same bits twice;
     - one of them gives something other than an honest client would.
+
+    Args:
+        cls: the class, or a function that makes an object of it.
+        options: keywords with which it is made.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     import torch
 

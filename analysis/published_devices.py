@@ -327,11 +327,7 @@ def _law_text(quantity: str, law: Law, cost: float) -> str:
     valid:
       flops: [{law.flops[0]:.3g}, {law.flops[1]:.3g}]
     error: {{other_model: {math.sqrt(2 / math.pi) * sd:.3f}}}
-    uncertainty:
-      residual: {sd:.3f}
-      freedom: 30
-      standard_error: {{b: 0}}
-      correlation: [[1]]
+    uncertainty: {sd:.3f}
 """
 
 

@@ -10,17 +10,10 @@ import statistics
 from collections import defaultdict
 from dataclasses import dataclass
 
-import numpy as np
-from scipy import stats
-
-from simfed.calibrate.spread import compute_interval_factor
-from simfed.device.curve import Fitted, Points
+from simfed.calibrate.spread import LEVEL, QUANTILE
 from simfed.device.profile import QUANTITIES, Key, Profile
 from simfed.device.table import MeasuredRows, Row
 from simfed.ground.errors import InputError
-
-LEVEL = 0.9
-"""Probability of the intervals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +121,7 @@ def compare(profile: Profile, table: MeasuredRows) -> ProfileCheck:
             raise InputError(allowed, where=profile.name, got="0 s")
         measured_s, factor = (
             statistics.median(seconds),
-            find_interval_factor(profile, key, x),
+            find_interval_factor(profile, key),
         )
         source = profile.tell_source(quantity, model=model, strategy=strategy, **size)
         points.append(HeldOutPoint(key, x, measured_s, predicted_s, factor, source))
@@ -148,7 +141,7 @@ def _estimate_starting_s(profile: Profile, row: Row) -> float:
     return profile.seconds("starting", model=model, samples=1)
 
 
-def find_interval_factor(profile: Profile, key: Key, x: float) -> float | None:
+def find_interval_factor(profile: Profile, key: Key) -> float | None:
     """Return the factor by which a new median may differ from the profile.
 
     It does so with probability `LEVEL`.
@@ -156,19 +149,5 @@ def find_interval_factor(profile: Profile, key: Key, x: float) -> float | None:
     entry = profile.find(key)
     if entry is None:
         return None
-    curve = entry[1]
-    if isinstance(curve, Fitted) and curve.spread is not None:
-        size = {
-            name: np.array([value])
-            for name, value in profile.size_of(key, curve, x).items()
-        }
-        return float(
-            compute_interval_factor(
-                curve.law, curve.parameters, curve.spread, size, LEVEL
-            )[0]
-        )
-    if isinstance(curve, Points) and key[0] in profile.uncertainty:
-        return math.exp(
-            float(stats.norm.ppf(0.5 + LEVEL / 2)) * profile.uncertainty[key[0]]
-        )
-    return None
+    spread = profile.find_spread(key, entry[1])
+    return None if spread is None else math.exp(QUANTILE * spread)

@@ -17,12 +17,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import optimize
 
-from simfed.device.curve import Spread
 from simfed.device.laws import LAWS, CostLaw
 from simfed.ground.arrays import Bools, Floats, Ints
 
@@ -71,11 +70,7 @@ class Candidate:
     held_out: Floats
     """log(predicted / measured) with the point's own size left out of the fit; empty
     where too few sizes are."""
-    spread: Spread | None = None
-    fits: list[tuple[dict[str, float], FitSample]] = field(
-        default_factory=list, repr=False
-    )
-    """Per group left out: parameters and the points that remained."""
+    spread: float | None = None
 
     @property
     def in_sample(self) -> float:
@@ -123,16 +118,13 @@ def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
     parameters = fit_law(law, sample)
     residuals = _compute_log_errors(law, parameters, sample)
     held_out = np.zeros(len(sample))
-    fits = []
     if len(sample.groups) <= len(law.parameters):
         return Candidate(law, parameters, residuals, np.zeros(0))
     for group in sample.groups:
         out = sample.group == group
-        others = sample.where(~out)
-        without = fit_law(law, others)
+        without = fit_law(law, sample.where(~out))
         held_out[out] = _compute_log_errors(law, without, sample.where(out))
-        fits.append((without, others))
-    return Candidate(law, parameters, residuals, held_out, fits=fits)
+    return Candidate(law, parameters, residuals, held_out)
 
 
 def _compute_log_errors(

@@ -11,9 +11,12 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import yaml
 
-from simfed.calibrate.check import LEVEL
 from simfed.calibrate.fit import Candidate, FitSample, choose_law
-from simfed.calibrate.spread import coverage, estimate_spread, estimate_typical_spread
+from simfed.calibrate.spread import (
+    estimate_coverage,
+    estimate_spread,
+    estimate_typical_variance,
+)
 from simfed.calibrate.starts import add_starts
 from simfed.device.laws import ACROSS_MODELS, PER_MODEL
 from simfed.device.noise import fit_noise
@@ -248,7 +251,7 @@ def _report_curves(
     repeats: Mapping[Key, int],
 ) -> list[CurveReport]:
     """Return fits of all curves of a kind of work, with uncertainty and remarks."""
-    typical = estimate_typical_spread(
+    typical = estimate_typical_variance(
         [(candidate, samples[key]) for key, candidate in fitted.items()]
     )
     reports = []
@@ -267,7 +270,7 @@ def _report_curves(
         largest = max(residuals, key=abs)
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
         missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
-        covered = coverage(candidate, sample, typical, LEVEL)
+        covered = estimate_coverage(candidate, sample, typical)
         reports.append(
             CurveReport(key, sizes, candidate, covered, None, repeats[key], missed)
         )
@@ -320,7 +323,7 @@ def _fit_across_models(
         laws = ACROSS_MODELS[QUANTITIES[quantity].variable]
         candidate = choose_law(laws, sample)
         errors = _estimate_model_error(candidate, keys, table, models)
-        typical = estimate_typical_spread([(candidate, sample)])
+        typical = estimate_typical_variance([(candidate, sample)])
         candidate = replace(
             candidate, spread=estimate_spread(candidate, sample, typical)
         )
@@ -513,24 +516,8 @@ def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
             "sizes": report.sizes,
         },
     }
-    spread = candidate.spread
-    if spread is not None:
-        sd = np.sqrt(np.diag(spread.covariance))
-        used = [i for i in range(len(sd)) if sd[i] > 0]
-        node["uncertainty"] = {
-            "residual": _round_number(spread.residual),
-            "freedom": _round_number(spread.freedom),
-            "standard_error": {
-                law.parameters[i]: _round_number(float(sd[i])) for i in used
-            },
-            "correlation": [
-                [
-                    round(float(spread.covariance[i, j] / (sd[i] * sd[j])), 4)
-                    for j in used
-                ]
-                for i in used
-            ],
-        }
+    if candidate.spread is not None:
+        node["uncertainty"] = _round_number(candidate.spread)
     return node
 
 

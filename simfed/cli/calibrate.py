@@ -476,13 +476,12 @@ def _print_profile(profile: Profile) -> None:
             error = curve.error.get(
                 "other_model" if model == "any" else "cross_validated"
             )
-            spread = curve.spread.residual if curve.spread else None
             cells = [
                 curve.law.name,
                 _format_amount(low),
                 _format_amount(high),
                 error,
-                spread,
+                curve.spread,
             ]
         else:
             ends = _format_amount(curve.sizes[0]), _format_amount(curve.sizes[-1])

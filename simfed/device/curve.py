@@ -10,9 +10,6 @@ from bisect import bisect_left
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-from numpy.typing import NDArray
-
 from simfed.device.laws import CostLaw, Size
 
 STEEPEST = 2.0
@@ -98,19 +95,6 @@ class Points:
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
-    """The uncertainty of a fitted law: log-time around it, and its parameters."""
-
-    residual: float
-    """Standard deviation of log(measured median / law)."""
-    freedom: float
-    """Degrees of freedom behind it."""
-    covariance: NDArray[np.float64]
-    """The covariance of the law's parameters; rows of parameters that are held at 0
-    are 0."""
-
-
-@dataclass(frozen=True, slots=True)
 class Fitted:
     """A law with fitted parameters, and what its fit knows of itself."""
 
@@ -121,7 +105,8 @@ class Fitted:
     error: Mapping[str, float | None] = field(default_factory=dict)
     """Relative errors as stored in the profile: in_sample, worst, cross_validated,
     other_model."""
-    spread: Spread | None = None
+    spread: float | None = None
+    """Standard deviation of log(new median / law); None: not known."""
     scale: float = 1.0
 
     def at(self, size: Size) -> float:
@@ -141,21 +126,9 @@ class Fitted:
                 return f"{_describe_range(variable, low, high)}; {law}"
         return None
 
-    def drawn(self, rng: np.random.Generator) -> Fitted:
-        """Return one of the laws that the measurements allow.
-
-        Its parameters and a common factor are drawn.
-        """
-        assert self.spread is not None
-        centre = np.array([self.parameters[name] for name in self.law.parameters])
-        values, vectors = np.linalg.eigh(self.spread.covariance)
-        step = vectors @ (
-            np.sqrt(np.maximum(values, 0.0)) * rng.standard_normal(len(values))
-        )
-        scale = math.exp(self.spread.residual * rng.standard_normal())
-        return replace(
-            self, parameters=self.law.parameters_at(centre + step), scale=scale
-        )
+    def scaled(self, factor: float) -> Fitted:
+        """Return the law times a factor."""
+        return replace(self, scale=self.scale * factor)
 
 
 def _describe_range(variable: str, low: float, high: float) -> str:

@@ -12,7 +12,7 @@ changes. A law is a summary; the profile that holds it states how far it was off
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, TypeAlias
@@ -43,13 +43,6 @@ class CostLaw:
     features: tuple[Feature, ...] | None = None
     """The features that the parameters of a linear law multiply; None: the law is not
     linear."""
-
-    def parameters_at(self, values: Iterable[float]) -> dict[str, float]:
-        """Return these parameters by name; below 0 they are 0."""
-        return {
-            name: max(0.0, float(x))
-            for name, x in zip(self.parameters, values, strict=True)
-        }
 
 
 _FEATURES: dict[str, Feature] = {

@@ -11,10 +11,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
 
-import numpy as np
-
-from simfed.device.curve import Constant, Curve, Fitted, Points, Spread
-from simfed.device.laws import LAWS, CostLaw
+from simfed.device.curve import Constant, Curve, Fitted, Points
+from simfed.device.laws import LAWS
 from simfed.device.noise import Measured
 from simfed.device.profile import ANY, QUANTITIES, Key, ModelWork, Profile, name_codec
 from simfed.ground.errors import InputError, check_known, did_you_mean, listed, within
@@ -344,7 +342,7 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         )
     spread = None
     if "uncertainty" in node:
-        spread = _read_spread(law, node["uncertainty"], f"{where}.uncertainty")
+        spread = _read_number(node["uncertainty"], f"{where}.uncertainty")
     return Fitted(
         law,
         parameters,
@@ -356,44 +354,6 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
 
 def _read_error(value: Plain, where: str) -> float | None:
     return None if value is None else _read_number(value, where)
-
-
-def _read_spread(law: CostLaw, node: Plain, where: str) -> Spread:
-    node = _require_mapping(node, where, "the law's uncertainty")
-    _check_all_keys(
-        node, ("residual", "freedom", "standard_error", "correlation"), where
-    )
-    errors = _read_each(
-        node,
-        "standard_error",
-        law.parameters,
-        "a number per parameter",
-        lambda value, _: _read_number(value, f"{where}.standard_error"),
-        where,
-    )
-    used = [i for i, name in enumerate(law.parameters) if name in errors]
-    sd = np.array([errors[law.parameters[i]] for i in used])
-    try:
-        correlation = np.array(node["correlation"], dtype=float).reshape(
-            len(used), len(used)
-        )
-        symmetric = np.allclose(correlation, correlation.T)
-        sound = symmetric and np.linalg.eigvalsh(correlation).min() > -1e-3
-    except (TypeError, ValueError, OverflowError):
-        sound = False
-    if not sound or not np.allclose(np.diag(correlation), 1):
-        allowed = f"a correlation matrix of {len(used)} parameters"
-        raise InputError(allowed, where=f"{where}.correlation", got=node["correlation"])
-    covariance = np.zeros((len(law.parameters), len(law.parameters)))
-    covariance[np.ix_(used, used)] = correlation * np.outer(sd, sd)
-    freedom = _read_number(node["freedom"], f"{where}.freedom")
-    if freedom <= 0:
-        raise InputError(
-            "a number above 0", where=f"{where}.freedom", got=node["freedom"]
-        )
-    return Spread(
-        _read_number(node["residual"], f"{where}.residual"), freedom, covariance
-    )
 
 
 def _read_range(pair: object, where: str) -> tuple[float, float]:

@@ -475,17 +475,20 @@ class Profile:
             size.update({"d": d} if d else {})
         return size
 
+    def find_spread(self, key: Key, curve: Curve) -> float | None:
+        """Return the standard deviation of log(new median / curve); None: not known."""
+        if isinstance(curve, Fitted):
+            return curve.spread
+        return self.uncertainty.get(key[0]) if isinstance(curve, Points) else None
+
     def _draw_curve(self, key: Key, curve: Curve) -> Curve:
         if isinstance(curve, Constant):
             return curve
         assert self.draws is not None
         rng = self.draws("device-uncertainty", self.name, *key)
-        if isinstance(curve, Fitted) and curve.spread is not None:
-            return curve.drawn(rng)
-        if isinstance(curve, Points) and key[0] in self.uncertainty:
-            return curve.scaled(
-                math.exp(self.uncertainty[key[0]] * rng.standard_normal())
-            )
+        spread = self.find_spread(key, curve)
+        if spread is not None:
+            return curve.scaled(math.exp(spread * rng.standard_normal()))
         raise InputError(
             "a profile that states its uncertainty",
             where=f"{self.name}: {_name_work(key)}",

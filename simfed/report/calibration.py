@@ -130,10 +130,10 @@ def _draw_curve(
     x = np.geomspace(max(1.0, low / 2), high * 2, 120)
     inside = (x >= low * 0.999) & (x <= high * 1.001)
     seconds = np.array([curve.at(profile.size_of(key, curve, float(v))) for v in x])
-    factor = np.array([find_interval_factor(profile, key, float(v)) or 1.0 for v in x])
+    factor = find_interval_factor(profile, key) or 1.0
     ax.plot(x, seconds, ":", lw=0.8, color=colour)
     ax.plot(x[inside], seconds[inside], lw=1.1, color=colour, label=label)
-    if (factor > 1).any():
+    if factor > 1:
         ax.fill_between(
             x, seconds / factor, seconds * factor, color=colour, alpha=0.15, lw=0
         )

@@ -13,10 +13,10 @@ from simfed.calibrate.check import compare
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
 from simfed.calibrate.profiles import fit_profile, format_profile
 from simfed.calibrate.spread import (
-    compute_interval_factor,
-    coverage,
+    QUANTILE,
+    estimate_coverage,
     estimate_spread,
-    estimate_typical_spread,
+    estimate_typical_variance,
 )
 from simfed.calibrate.starts import add_starts
 from simfed.device import DeviceSpec, ModelWork, build_processor, load_profile
@@ -117,8 +117,8 @@ def test_intervals_hold_new_medians_as_often_as_they_say():
     sessions, session_sd, rng = 3, 0.06, np.random.default_rng(11)
     law, new_sizes = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
     truth = law.seconds(TRUTH["affine-k"], new_sizes)
-    inside, factors = [], []
-    for _ in range(40):
+    inside, shares = [], []
+    for _ in range(80):
         # the last is a process of its own
         moved = session_sd * rng.standard_normal(sessions + 1)
         curves = []
@@ -127,34 +127,31 @@ def test_intervals_hold_new_medians_as_often_as_they_say():
             data.seconds[:] *= np.exp(moved[data.session])
             curves.append(data)
         fits = [(choose_law(["affine-k"], data), data) for data in curves]
-        typical = estimate_typical_spread(fits)
+        typical = estimate_typical_variance(fits)
         first, data = fits[0]
         spread = estimate_spread(first, data, typical)
-        factor = compute_interval_factor(law, first.parameters, spread, new_sizes, 0.9)
         new = truth * np.exp(0.04 * rng.standard_normal(3) + moved[-1])
-        inside += list(
-            np.abs(np.log(new / law.seconds(first.parameters, new_sizes)))
-            <= np.log(factor)
-        )
-        factors.append(coverage(first, data, typical, 0.9))
-    # 120 medians in threes that share a fit and a session: two to four times the
+        off = np.abs(np.log(new / law.seconds(first.parameters, new_sizes)))
+        inside += list(off <= QUANTILE * spread)
+        shares.append(estimate_coverage(first, data, typical))
+    # 240 medians in threes that share a fit and a session: two to four times the
     # binomial variance
-    assert np.mean(inside) == pytest.approx(0.9, abs=0.1)
-    assert np.mean(factors) > 0.8
+    assert np.mean(inside) == pytest.approx(0.9, abs=0.07)
+    assert np.mean(shares) > 0.8
 
 
-def test_what_one_size_cannot_tell_apart_leaves_a_finite_interval():
-    """Points of one size fix the sum of two costs, and neither of them."""
+def test_a_curve_of_two_sizes_has_the_spread_of_its_kin():
+    """Nothing can be left out of its fit; alone its spread is not known."""
     data = sample("affine-k", 0.04, np.random.default_rng(3), repeats=6, one_model=True)
-    fitted = choose_law(["affine-k"], data)
-    size = data.size["k"][0]
-    spread = estimate_spread(fitted, data.where(data.size["k"] == size), None)
-    sizes = {"k": np.array([size, 20_000.0])}
-    here, elsewhere = compute_interval_factor(
-        LAWS["affine-k"], fitted.parameters, spread, sizes, 0.9
+    kin = choose_law(["affine-k"], data), data
+    two = data.where(data.group < 2)
+    fitted = choose_law(["affine-k"], two)
+    assert estimate_spread(fitted, two, None) is None
+    assert estimate_coverage(fitted, two, None) is None
+    typical = estimate_typical_variance([kin, (fitted, two)])
+    assert estimate_spread(fitted, two, typical) == pytest.approx(
+        estimate_spread(*kin, None)
     )
-    assert 1 < here < 1.2
-    assert here < elsewhere < 10
 
 
 def test_lognormal_noise_is_recovered_and_no_straggler_invented():

@@ -65,7 +65,7 @@ def test_a_shipped_profile_says_its_sources_and_its_uncertainty(name):
     assert "factor of" in profile.provenance["trust"]
     assert all(all(source.values()) for source in profile.provenance["sources"])
     for curve in profile.curves.values():
-        factor = math.exp(1.645 * curve.spread.residual)
+        factor = math.exp(1.645 * curve.spread)
         assert 1.99 < factor < 4
         assert f"factor of {factor:.1f}" in profile.provenance["trust"]
 

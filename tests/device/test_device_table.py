@@ -127,7 +127,7 @@ def test_two_files_are_two_sessions_whatever_their_names(tmp_path):
         table = read_table([first, four_sizes(second, name, 1.3)])
         assert table.sessions == 2
         document = fit_profile(table, name="x").document
-        spreads.append(document["training"]["m"]["uncertainty"]["residual"])
+        spreads.append(document["training"]["m"]["uncertainty"])
     assert spreads[0] == spreads[1] > 0.1
 
 

@@ -22,8 +22,10 @@ from simfed.fleet.world import World
 from simfed.ground.errors import InputError, InputErrors, listed, within
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
-from simfed.ground.units import format_bytes, format_duration, format_rate
+from simfed.ground.units import counted, format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
+from simfed.net.spec import TraceSpec
+from simfed.net.trace_files import list_traces
 from simfed.scenario import Scenario
 from simfed.tasks.privacy import find_unprovable, is_decided_by_time, require_accountant
 from simfed.tasks.tasks import Tasks, codec_work
@@ -654,6 +656,7 @@ def warn_of_world(parts: WorldParts) -> list[str]:
     return [
         *describe_forgotten_links(parts.world),
         *_list_edges_without_latency(parts),
+        *_list_shared_traces(parts.world),
         *dict.fromkeys(of_profiles),
     ]
 
@@ -672,6 +675,22 @@ def _list_edges_without_latency(parts: WorldParts) -> list[str]:
         f"{Path(network.file).name} take no time: their attribute `latency`, such as 5 "
         "ms, is missing or 0"
     ]
+
+
+def _list_shared_traces(world: World) -> Iterator[str]:
+    """Yield a sentence for each list or folder of traces that is too short."""
+    for i, group in enumerate(world.clients):
+        for key in ("up", "down", "rate"):
+            trace = getattr(group.link, key)
+            if not isinstance(trace, TraceSpec) or trace.file is None:
+                continue
+            files = list_traces(trace.file)
+            if files != (trace.file,) and len(files) < group.count:
+                yield (
+                    f"clients[{i}].link.{key}: {group.count:,} clients take "
+                    f"{counted(len(files), 'trace')} in turn, so that some have the "
+                    "same"
+                )
 
 
 def _tell_work(

@@ -29,6 +29,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.units import parse_size
 from simfed.ground.writing import find_disk_refusal
+from simfed.net.spec import ShareTrace, TraceSpec
 from simfed.record.digest import digest_value, fingerprint
 from simfed.record.directory import RunDirectory, reserve
 from simfed.record.journal import Journal, OtherDecisions
@@ -43,6 +44,7 @@ from simfed.replay.key import data_digest
 from simfed.scenario import Scenario, dump_scenario, load_scenario
 from simfed.scenario.load import validate_scenario
 from simfed.schema.fields import list_files
+from simfed.schema.places import list_sections
 
 if TYPE_CHECKING:
     from simfed.policy import Policy
@@ -380,29 +382,45 @@ def copy_files(
     """
     files: dict[str, bytes] = {}
     profiles = {
-        name: Path(_take_up(files, profile.source, "calibration", ".yaml")).stem
+        name: Path(_take_up(files, profile.source, "calibration", suffix=".yaml")).stem
         for name, profile in parts.profiles.items()
     }
     sources = dict.fromkeys(list_files(world))
-    found = (source for source in sources if Path(source).is_file())
-    names = {source: _take_up(files, source, "network") for source in found}
+    parts_of = (part for _, part in list_sections(world))
+    traces = {one.file for one in parts_of if isinstance(one, TraceSpec | ShareTrace)}
+    found = (one for one in sources if one in traces or Path(one).is_file())
+    many = world.client_count
+    names = {source: _take_up(files, source, "network", many) for source in found}
     return files, profiles, names
 
 
 def _take_up(
-    files: dict[str, bytes], source: str, folder: str, suffix: str | None = None
+    files: dict[str, bytes],
+    source: str,
+    folder: str,
+    clients: int = 0,
+    suffix: str | None = None,
 ) -> str:
-    """Take up a file or a package among `files`; return its unique name there."""
-    path = Path(source)
+    """Take up a file or a folder among `files`; return its unique name there.
+
+    `source` may name a file for each of `clients`, by `{client}`.
+    """
+    path, own = Path(source), Path()
+    inside = list_files_below(path)
+    if "{client}" in source:
+        path = Path(f"{source.partition('{client}')[0]}_").parent  # of all of them
+        own = Path(source).relative_to(path)
+        each = (Path(source.replace("{client}", str(k))) for k in range(clients))
+        inside = (file for file in each if file.is_file())
     suffix = path.suffix if suffix is None else suffix
     taken = {name for file in files for name in (file, *map(str, Path(file).parents))}
     name, number = f"{folder}/{path.stem}{suffix}", 1
     while name in taken:  # two of one name in different folders
         number += 1
         name = f"{folder}/{path.stem}-{number}{suffix}"
-    for file in list_files_below(path):
+    for file in inside:
         files[(Path(name) / file.relative_to(path)).as_posix()] = read_bytes(file)
-    return name
+    return (Path(name) / own).as_posix()
 
 
 def make_method_workload(

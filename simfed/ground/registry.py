@@ -51,7 +51,8 @@ class Only:
 
     `beta2: Annotated[float, Only("optimizer", "adam", "yogi"), "memory of the squares"]
     = 0.99`: a scenario that gives `beta2` beside another optimizer is refused with this
-    as the reason. Without values, the other one must be given at all. The other key
+    as the reason. Without values, the other one must be given at all, with None it must
+    not. The other key
     stands beside this one; with a dot, as in `network.model`, it is a path from the top
     of the scenario. `needed`: where the key says something, it is required. `beside`:
     the path of a key that lifts the condition where it is given.
@@ -93,6 +94,8 @@ class Only:
         return chosen in self.values if self.values else bool(chosen)
 
     def __str__(self) -> str:
+        if self.values == (None,):
+            return f"no {self.key}"
         return (
             f"{self.key} {listed(map(format_value, self.values))}"
             if self.values

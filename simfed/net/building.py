@@ -91,6 +91,8 @@ class _Builder:
     link_of_client: Integers
     _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
     """Traces by what is read and by the factor on it."""
+    _sources: dict[str | tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
+    """The files of what a trace's section names."""
     _pieces: int = 0
     _cells: Technologies = field(default_factory=dict)
 
@@ -150,9 +152,10 @@ class _Builder:
                 key, stream = ("rate", "") if link.rate is not None else (way, way)
                 spec, where = getattr(link, way), f"clients[{i}].link.{key}"
                 if isinstance(spec, TraceSpec):
-                    for client in np.flatnonzero(self.link_of_client == i).tolist():
+                    members = np.flatnonzero(self.link_of_client == i).tolist()
+                    for place, client in enumerate(members):
                         link_traces[client, way] = self._trace(
-                            spec, where, client, stream
+                            spec, where, client, stream, place
                         )
         access = Access(
             self._column([_read_fixed_rate(link.up) for link in self.links]),
@@ -349,47 +352,67 @@ class _Builder:
         return inf if spec is None else spec
 
     def _trace(
-        self, spec: AnyTrace, where: str, link: int | str, way: str
+        self,
+        spec: AnyTrace,
+        where: str,
+        link: int | str,
+        way: str,
+        place: int | None = None,
     ) -> LinkTrace:
-        """Return `link` is the client, or the name of a link that is not a client's."""
+        """Return the trace of a link: a client's, or another's by its name.
+
+        `place`: of a client in its group, from 0.
+        """
         with within(where):
             if spec.generate is None:
-                trace = self._read(_name_column(spec, link))
+                trace = self._read(_name_client(self._choose_file(spec, place), link))
             else:
                 rng = self.streams("trace", link, way)
                 trace = _generate(spec.generate, spec.end, rng)
-                trace = self._count_pieces(trace.scaled(spec.scale))
+                trace = self._count_pieces(trace.scaled(spec.factor))
         offset = spec.offset
         if offset == "random":
             offset = self.streams("trace-offset", link).random() * trace.duration_s
         return LinkTrace(trace, float(offset))
 
+    def _choose_file(self, spec: AnyTrace, place: int | None) -> AnyTrace:
+        """Return a trace's section with the one file of a link.
+
+        Clients take the files of a list or folder in turn, from the first again after
+        the last.
+        """
+        assert spec.file is not None
+        if spec.file not in self._sources:
+            self._sources[spec.file] = trace_files.list_traces(spec.file)
+        files = self._sources[spec.file]
+        if files == (spec.file,):
+            return spec
+        if place is None:
+            allowed = "one file: this link is no client's"
+            raise InputError(allowed, where="file", got=f"{len(files)} of them")
+        return spec.model_copy(update={"file": files[place % len(files)]})
+
     def _read(self, spec: AnyTrace) -> Trace:
-        """Return the trace in a file, times the factor `scale`.
+        """Return the trace in a file, times its factor.
 
         Each is read and scaled once.
         """
-        assert spec.file is not None
-        columns: dict[str, Any] = {
-            "time_column": spec.time_column,
-            "rate_column": spec.rate_column,
-            "time_unit": spec.time_unit,
-            "rate_unit": spec.rate_unit,
-        }
+        path, table = spec.file, spec.table
+        assert isinstance(path, str)
         bin_s = spec.bin if isinstance(spec, TraceSpec) else 0.0
-        memo = (spec.file, spec.format, spec.end, bin_s, *columns.values())
+        memo = (path, spec.format, spec.end, bin_s, *table.values())
         if memo not in self._files:
             if spec.format == "mahimahi":
-                trace = trace_files.read_mahimahi(spec.file, spec.end, bin_s=bin_s)
+                trace = trace_files.read_mahimahi(path, spec.end, bin_s=bin_s)
             elif spec.format == "pensieve":
-                trace = trace_files.read_pensieve(spec.file, spec.end)
+                trace = trace_files.read_pensieve(path, spec.end)
             else:
-                trace = trace_files.read_csv(spec.file, spec.end, **columns)
+                trace = trace_files.read_csv(path, spec.end, **table)
             self._files[memo] = {1.0: self._count_pieces(trace)}
         scaled = self._files[memo]
-        if spec.scale not in scaled:
-            scaled[spec.scale] = self._count_pieces(scaled[1.0].scaled(spec.scale))
-        return scaled[spec.scale]
+        if spec.factor not in scaled:
+            scaled[spec.factor] = self._count_pieces(scaled[1.0].scaled(spec.factor))
+        return scaled[spec.factor]
 
     def _count_pieces(self, trace: Trace) -> Trace:
         """Return `trace`.
@@ -428,17 +451,23 @@ def _generate(
     )
 
 
-def _name_column(spec: AnyTrace, link: int | str) -> AnyTrace:
-    """Return a trace's section with a client's id for `{client}` in its column."""
-    column = spec.rate_column
-    if not isinstance(column, str) or "{client}" not in column:
-        return spec
-    if isinstance(link, str):
-        allowed = "a column's name without {client}: this link is no client's"
-        raise InputError(allowed, where="rate_column", got=column)
-    return spec.model_copy(
-        update={"rate_column": column.replace("{client}", str(link))}
-    )
+def _name_client(spec: AnyTrace, client: int | str) -> AnyTrace:
+    """Return a trace's section with a client's id for `{client}` in file and columns.
+
+    `client`: a text is the name of a link that is no client's.
+    """
+    keys = ("file", "time_column", "elapsed_column", "rate_column", "bytes_column")
+    names = {key: getattr(spec, key, None) for key in keys}
+    own = {
+        key: name.replace("{client}", str(client))
+        for key, name in names.items()
+        if isinstance(name, str) and "{client}" in name
+    }
+    if own and isinstance(client, str):
+        key = next(iter(own))
+        allowed = "a name without {client}: this link is no client's"
+        raise InputError(allowed, where=key, got=names[key])
+    return spec.model_copy(update=own) if own else spec
 
 
 def _read_fixed_rate(rate: Any) -> Any:

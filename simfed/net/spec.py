@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -15,6 +15,7 @@ from pydantic import (
 
 from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
+from simfed.net.trace_files import Separator
 from simfed.schema.distribution import (
     RATE,
     Distribution,
@@ -108,6 +109,20 @@ class ShareGenerator(Generator):
 
 
 _CSV = Only("format", "csv")
+_OF_RATES = Only("bytes_column", None)
+
+
+def _check_some(value: Any) -> Any:
+    if not value:
+        raise InputError("at least one file", got=value)
+    return value
+
+
+TraceFiles = Annotated[
+    Annotated[FoundFile, Tag("file[]")]
+    | Annotated[tuple[FoundFile, ...], BeforeValidator(_check_some), Tag("files[]")],
+    Discriminator(lambda x: "files[]" if isinstance(x, (list, tuple)) else "file[]"),
+]
 
 
 class _TraceSection(Section):
@@ -115,7 +130,11 @@ class _TraceSection(Section):
 
     one_of = "file", "generate"
 
-    file: FoundFile | None = Field(default=None, description="of what was measured")
+    file: TraceFiles | None = Field(
+        default=None,
+        description="of what was measured; for a file per client `NAME-{client}.csv`, "
+        "a list, or a folder in the order of its names",
+    )
     format: Annotated[
         Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)
     ] = Field(default=None, description="of the file")
@@ -130,14 +149,42 @@ class _TraceSection(Section):
             "unless end is loop"
         ),
     )
-    scale: Positive = Field(default=1.0, description="factor on every value")
-    time_column: Annotated[str | int, _CSV] = Field(
+    factor: Positive = Field(default=1.0, description="on every value")
+    elapsed_column: Annotated[str | int | None, _CSV] = Field(
+        default=None, description="how long each row lasts, in place of time_column"
+    )
+    time_column: Annotated[str | int, _CSV, Only("elapsed_column", None)] = Field(
         default=0, description="name or number from 0"
     )
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="name or number from 0; ue{client}: each client its own"
     )
-    time_unit: Annotated[str, _CSV] = Field(default="s", description="s, ms, …")
+    time_unit: Annotated[str, _CSV] = Field(
+        default="s",
+        description="s, ms, …; date, or a pattern such as `%d/%m/%Y %H:%M:%S`",
+    )
+    until: Annotated[PositiveDuration | None, _CSV, Only("elapsed_column", None)] = (
+        Field(
+            default=None,
+            description="the last row's end, from the first row's time; omitted: it "
+            "lasts as long as the time before it",
+        )
+    )
+    separator: Annotated[Separator, _CSV] = Field(
+        default="comma", description="between cells; blanks: any number of them"
+    )
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The arguments of `read_csv`."""
+        return {
+            "time_column": self.time_column,
+            "rate_column": self.rate_column,
+            "elapsed_column": self.elapsed_column,
+            "time_unit": self.time_unit,
+            "separator": self.separator,
+            "until_s": self.until,
+        }
 
     @model_validator(mode="before")
     @classmethod
@@ -150,16 +197,9 @@ class _TraceSection(Section):
             return {**value, "offset": 0}
         return value
 
-    @model_validator(mode="after")
-    def _check_source(self) -> _TraceSection:
-        if self.format == "csv" and self.time_column == self.rate_column:
-            allowed = "another column than time_column"
-            raise InputError(allowed, where="rate_column", got=self.rate_column)
-        return self
-
 
 class TraceSpec(_TraceSection):
-    """A capacity that varies: read from a file of the user's, or generated.
+    """A capacity that varies: read from files of the user's, or generated.
 
     Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s
     Mbit/s`, a line's rate holds until its time), `csv` (two columns, a row's rate holds
@@ -169,14 +209,30 @@ class TraceSpec(_TraceSection):
     bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
         default=0.1, description="packets are counted per bin"
     )
-    rate_unit: Annotated[str, _CSV] = Field(default="Mbps", description="Mbps, kB/s, …")
+    rate_column: Annotated[str | int, _CSV, _OF_RATES] = Field(
+        default=1, description="name or number from 0; ue{client}: each client its own"
+    )
+    bytes_column: Annotated[str | int | None, _CSV] = Field(
+        default=None,
+        description="bytes moved in elapsed_column, or since the time before, in place "
+        "of rate_column",
+    )
+    rate_unit: Annotated[str, _CSV, _OF_RATES] = Field(
+        default="Mbps", description="Mbps, kB/s, …"
+    )
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The arguments of `read_csv`."""
+        units = {"bytes_column": self.bytes_column, "rate_unit": self.rate_unit}
+        return {**super().table, **units}
 
 
 class ShareTrace(_TraceSection):
     """A share of the airtime that varies: a table of the user's, or generated.
 
     A table has two columns; a row's share holds from its time. All shares, times
-    `scale`, are above 0 and at most 1.
+    `factor`, are above 0 and at most 1.
     """
 
     format: Annotated[Literal["csv"] | None, Only("file", needed=True)] = Field(
@@ -188,8 +244,11 @@ class ShareTrace(_TraceSection):
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="of the shares: name or number from 0"
     )
-    rate_unit: ClassVar[str] = "B/s"
-    """A trace holds shares as they are written."""
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The arguments of `read_csv`: shares are as they are written."""
+        return {**super().table, "rate_unit": "B/s"}
 
 
 def _tell_trace(value: Any) -> str:

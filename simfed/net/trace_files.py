@@ -1,32 +1,62 @@
-"""Files of measured capacities: Mahimahi, Pensieve and CSV.
+"""Files of measured capacities: Mahimahi, Pensieve, and tables of any layout.
 
-pandas cuts a file into cells, some rows at a time, and Python's `float` reads them.
-So a file costs the eight bytes of each of its numbers, and some hundred MB while it is
-read.
+A file of numbers is parsed at once by pyarrow, to eight bytes for each number. What
+that parser does not know (comments between rows, words, rows too short) is read cell by
+cell, as `csv` and `float` read it, and so is a file with an error, to name the cell.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import inf, isfinite
+import csv
+import re
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from io import TextIOWrapper
+from itertools import count, islice
+from math import inf
+from mmap import ACCESS_READ, mmap
 from pathlib import Path as FilePath
-from typing import NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from simfed.ground import units
-from simfed.ground.arrays import Floats
+from simfed.ground.arrays import Floats, Integers
 from simfed.ground.errors import InputError, listed
-from simfed.ground.inputs import open_file
-from simfed.ground.tables import find_column_hint, find_separator_hint
+from simfed.ground.inputs import named_in_errors, open_file
+from simfed.ground.tables import find_column_hint
 from simfed.net.traces import EndPolicy, Trace, compute_bin_edges
 
+Separator: TypeAlias = Literal["comma", "semicolon", "tab", "blanks"]
 MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000
 """Rows of one trace: they take seconds to read, and 320 MB of memory."""
 MOST_FILE_BYTES = 2_000_000_000
-_ROWS_AT_ONCE = 200_000
-_BLANKS = r"\s+"
+MOST_LINE = 1_000_000
+_ROWS_AT_ONCE = 100_000
+_MARKS = {"comma": ",", "semicolon": ";", "tab": "\t", "blanks": " "}
+_ISO = "2019-12-14T08:16:31+01:00"
+_DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{8}T")
+_DAY_OR_MONTH = re.compile(r"\d{1,2}\D\d{1,2}\D")
+
+
+def list_traces(source: str | Sequence[str]) -> tuple[str, ...]:
+    """Return the files that a trace's `file` names: one, a list, or a folder's.
+
+    A folder's files are in the order of their names, without hidden ones and without
+    those of folders in it.
+    """
+    if not isinstance(source, str):
+        return tuple(source)
+    if not FilePath(source).is_dir():
+        return (source,)
+    with named_in_errors(source):
+        inside = sorted(FilePath(source).iterdir())
+    files = [str(f) for f in inside if f.is_file() and not f.name.startswith(".")]
+    if not files:
+        problem = "there is no file in this folder"
+        raise InputError("a folder of traces", where=source, problem=problem)
+    return tuple(files)
 
 
 def read_mahimahi(
@@ -75,176 +105,468 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     with np.errstate(over="ignore"):
         rates *= 1e6
         rates /= 8
-    _check_rates(table)
+    _check_values(table, rates, "capacity")
     rates = rates[1:]
     times -= float(times[0])
     return Trace.of_arrays(times[:-1], rates, float(times[-1]), end, where=str(path))
 
 
+@np.errstate(over="ignore")  # what is too large is infinite, and refused
 def read_csv(
     path: str | FilePath,
     end: EndPolicy = "loop",
     *,
     time_column: str | int = 0,
     rate_column: str | int = 1,
+    elapsed_column: str | int | None = None,
+    bytes_column: str | int | None = None,
     time_unit: str = "s",
     rate_unit: str = "Mbps",
-    duration_s: float | None = None,
+    separator: Separator = "comma",
+    until_s: float | None = None,
 ) -> Trace:
     """Return the trace of a table with a column of times and one of capacities.
 
-    Their units are declared. Columns are names of the header line or numbers from 0.
-    The first row is a header if a column is asked for by name, or if neither of its two
-    cells is a number. What follows a # is a comment. A row's capacity holds from its
-    time to the next row's; the last one's until `duration_s`, or if that is not given
-    as long as the row before it. Time counts from the first row.
+    Columns are names of the header line or numbers from 0. The first row is a header if
+    a column is asked for by name, or if neither of its two cells is a number. What
+    follows a # is a comment.
 
-    Raises: `InputError` that names the line, also beyond 20,000,000 rows, or 2 GB.
+    Args:
+        path: the file, UTF-8.
+        end: what follows the trace.
+        time_column: when a row's capacity begins to hold, until the next row's time.
+            Time counts from the first row. Rows of one time share the shortest step
+            between two times evenly, in their order; over times that are missing the
+            last row goes on.
+        rate_column: capacities.
+        elapsed_column: in place of `time_column`, how long each row lasts, above 0: one
+            follows the other, from 0.
+        bytes_column: in place of `rate_column`, bytes that moved in `elapsed_column`,
+            or since the time before: then the first time only says when the trace
+            begins, and rows of one time are added up.
+        time_unit: `s`, `ms`, …; `date` for dates with the year first or the month's
+            name; or a pattern of dates such as `%d/%m/%Y %H:%M:%S`. One without a zone
+            is UTC.
+        rate_unit: `Mbps`, `kB/s`, …
+        separator: what is between cells; blanks: any number of them, or tabs.
+        until_s: when the last row's capacity ends, by default after as long as that of
+            the time before it (one unit of time if there is none).
+
+    Raises:
+        InputError: it names line and column, also beyond 20,000,000 rows, or 2 GB.
     """
-    second = units.parse_duration(f"1 {time_unit}", where="time_unit")
-    byte_per_s = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
-    asked = {"time_column": time_column, "rate_column": rate_column}
+    dated = time_unit == "date" or "%" in time_unit
+    lasting = elapsed_column is not None
+    if dated and lasting:
+        raise InputError("s, ms or another unit", where="time_unit", got=time_unit)
+    if until_s is not None and (lasting or bytes_column is not None):
+        allowed = "no end beside elapsed_column or bytes_column: rows tell it"
+        raise InputError(allowed, where="until", got=until_s)
+    second = 1.0 if dated else units.parse_duration(f"1 {time_unit}", where="time_unit")
+    factor = 1.0
+    if bytes_column is None:
+        factor = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
+    asked = {
+        "time_column": time_column,
+        "elapsed_column": elapsed_column,
+        "rate_column": rate_column,
+        "bytes_column": bytes_column,
+    }
+    del asked["time_column" if lasting else "elapsed_column"]
+    del asked["bytes_column" if bytes_column is None else "rate_column"]
+    table = _read_table(
+        path, separator, _choose(asked, str(path)), time_unit if dated else ""
+    )
+    times, values = table.columns
+    if dated:
+        times -= float(times[0])
+        times /= 1e6
+    times *= second
+    values *= factor
+    noun = "capacity" if bytes_column is None else "amount"
+    if lasting:
+        _check_lengths(table)
+        starts = np.concatenate([[0.0], np.cumsum(times)])
+        rates = values if bytes_column is None else values / times
+        _check_values(table, rates, noun)
+        return Trace.of_arrays(
+            starts[:-1], rates, float(starts[-1]), end, where=str(path)
+        )
+    _check_order(table, strictly=False)
+    _check_values(table, values, noun)
+    times -= float(times[0])
+    first = np.flatnonzero(np.diff(times, prepend=-1.0) > 0)
+    distinct = times[first]
+    if bytes_column is not None:
+        if len(distinct) < 2:
+            allowed = "bytes at two times at least: those of the first are not used"
+            raise table.error(len(times) - 1, allowed)
+        rates = np.add.reduceat(values, first)[1:] / np.diff(distinct)
+        return Trace.of_arrays(
+            distinct[:-1], rates, float(distinct[-1]), end, where=str(path)
+        )
+    _share_times(times, first, second)
+    if until_s is None:
+        length = distinct[-1] - distinct[-2] if len(distinct) > 1 else second
+        until_s = float(distinct[-1] + length)
+    elif until_s <= times[-1]:
+        allowed = f"a last time before the trace's end, {until_s:g} s after its first"
+        raise table.error(len(times) - 1, allowed)
+    return Trace.of_arrays(times, values, until_s, end, where=str(path))
 
-    def choose(first: Sequence[str]) -> tuple[list[int], int]:
+
+def _share_times(times: Floats, first: Integers, second: float) -> None:
+    """Move rows of one time apart, evenly over the shortest step between two times.
+
+    `first`: the first row of each time. Clocks of whole seconds stamp several rows
+    alike, and the shortest step is the clock's.
+    """
+    if len(first) == len(times):
+        return
+    rows = np.diff(first, append=len(times))
+    step = np.diff(times[first]).min() if len(first) > 1 else second
+    place = np.arange(len(times)) - np.repeat(first, rows)
+    times += place * (step / np.repeat(rows, rows))
+
+
+def _choose(
+    asked: Mapping[str, str | int | None], path: str
+) -> Callable[[Sequence[str]], tuple[list[tuple[int, str]], int]]:
+    """Return the choice of columns by name or number, as `_read_table` asks for it."""
+
+    def choose(first: Sequence[str]) -> tuple[list[tuple[int, str]], int]:
         named = any(isinstance(column, str) for column in asked.values())
-        header = [*first] if named else []
+        header = [cell.strip() for cell in first] if named else []
         places = [
             _find_column(column, header, f"{path}: {key}")
             for key, column in asked.items()
         ]
+        if places[0] == places[1]:
+            time, key = asked
+            allowed = f"another column than {time}"
+            raise InputError(allowed, where=f"{path}: {key}", got=asked[key])
         if max(places) >= len(first):
             allowed = f"at least {max(places) + 1} columns"
-            hint = find_separator_hint(first)
-            raise InputError(allowed, where=str(path), got=len(first), hint=hint)
-        return places, int(named or not any(_is_number(first[k]) for k in places))
+            hint = _find_separator_hint(first)
+            raise InputError(allowed, where=path, got=len(first), hint=hint)
+        titled = named or not any(_holds_number(first[place]) for place in places)
+        names = [first[at].strip()[:40] if titled else str(at) for at in places]
+        return [*zip(places, names, strict=True)], int(titled)
 
-    table = _read_table(path, ",", choose)
-    times, rates = table.columns
-    # what is too large for a number is infinite, and refused
-    with np.errstate(over="ignore"):
-        times *= second
-        rates *= byte_per_s
-        _check_order(table)
-        _check_rates(table)
-        times -= float(times[0])
-        if duration_s is None:
-            duration_s = float(
-                times[-1] + (times[-1] - times[-2] if len(times) > 1 else second)
-            )
-        elif duration_s <= times[-1]:
-            allowed = (
-                f"a last time before the trace's end, {duration_s:g} s after its first"
-            )
-            raise table.error(len(times) - 1, allowed)
-    return Trace.of_arrays(times, rates, duration_s, end, where=str(path))
+    return choose
 
 
 # ---- columns of numbers --------------------------------------------------------------
+
+
+class _Column(NamedTuple):
+    """One column of a file: its place, its name in errors, and its reader."""
+
+    place: int
+    name: str
+    """Empty: of a file with a single column."""
+    date_form: str | None = None
+    """The form of its dates, as pandas calls it; None: its cells are numbers."""
+
+    @property
+    def allowed(self) -> str:
+        """The cells that it may have."""
+        if self.date_form is None:
+            return "a number"
+        iso = self.date_form == "ISO8601"
+        return f"a date such as {_ISO}" if iso else f"a date as {self.date_form}"
+
+    def read(self, cells: Sequence[str]) -> Floats:
+        """Return a number per cell, of dates the microseconds since 1970.
+
+        Raises: `ValueError` for a cell that is neither, `OverflowError` for a date
+        that is none of this calendar.
+        """
+        if self.date_form is None:
+            numbers = np.array([float(cell) for cell in cells], np.float64)
+            if not np.isfinite(numbers).all():
+                raise ValueError
+            return numbers
+        import pandas
+
+        cells = [cell.strip() for cell in cells]
+        # pandas takes the word `now` for a date, too
+        if not all(any(map(str.isdigit, cell)) for cell in cells):
+            raise ValueError
+        dates = pandas.to_datetime(cells, format=self.date_form, utc=True)
+        days = dates.tz_localize(None).to_numpy().astype("datetime64[us]")
+        micros: Floats = days.astype(np.int64).astype(np.float64)
+        return micros
 
 
 class _Table(NamedTuple):
     """The columns of numbers of a file."""
 
     path: str | FilePath
+    separator: Separator
     header: int
     """Rows before the first of numbers."""
+    places: tuple[_Column, ...]
     columns: Sequence[Floats]
 
-    def error(self, row: int, allowed: str, problem: str = "") -> InputError:
-        """Return the error about a row, which names its line.
+    def error(
+        self, row: int, allowed: str, problem: str = "", *, column: int = 0
+    ) -> InputError:
+        """Return the error about a cell, which names its line and its column.
 
-        The file is read once more, as nobody keeps lines for an error that seldom
-        comes. `problem`: in place of the line that it got.
+        The file is read once more up to there, as nobody keeps cells for an error that
+        seldom comes. `problem`: in place of the cell.
         """
-        with open_file(self.path, MOST_FILE_BYTES) as file:
-            lines = [
-                line.strip() for line in file.read().decode("utf-8-sig").splitlines()
-            ]
-        filled = [n for n, line in enumerate(lines) if line and line[0] != "#"]
-        number = filled[row + self.header]
-        where, got = f"{self.path}: line {number + 1}", lines[number]
-        if problem:
-            problem = f"{problem} in {got!r}"
-            return InputError(allowed, where=where, problem=problem)
-        return InputError(allowed, where=where, got=got)
+        rows = _list_rows(self.path, self.separator)
+        line, cells = next(islice(rows, row + self.header, None))
+        return _refuse(self.path, line, cells, self.places[column], allowed, problem)
+
+
+def _refuse(
+    path: str | FilePath,
+    line: int,
+    cells: Sequence[str],
+    column: _Column,
+    allowed: str,
+    problem: str = "",
+) -> InputError:
+    """Return the error about one cell of a row."""
+    of_column = f", column {column.name}" if column.name else ""
+    where = f"{path}: line {line}{of_column}"
+    missing = column.place >= len(cells)
+    got = "nothing" if missing else cells[column.place].strip() or "nothing"
+    if problem:
+        return InputError(allowed, where=where, problem=problem)
+    return InputError(allowed, where=where, got=got)
+
+
+def _list_rows(
+    path: str | FilePath, separator: Separator
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a file, each with the number of its last line.
+
+    Without empty lines and comments. Raises: `InputError`.
+    """
+    with open_file(path, MOST_FILE_BYTES) as file, named_in_errors(path):
+        # Lines end as those that a parser is told to skip; a cell may hold the rest.
+        lines = _list_lines(path, TextIOWrapper(file, "utf-8-sig", newline="\n"))
+        if separator == "blanks":
+            for number, line in enumerate(lines, 1):
+                if cells := line.split():
+                    yield number, cells
+            return
+        reader = csv.reader(lines, delimiter=_MARKS[separator], skipinitialspace=True)
+        try:
+            for cells in reader:
+                if len(cells) > 1 or (cells and cells[0].strip()):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            where = f"{path}: line {reader.line_num}"
+            problem = f"cannot be read: {error}"
+            raise InputError("cells of CSV", where=where, problem=problem) from None
+
+
+def _list_lines(path: str | FilePath, file: TextIOWrapper) -> Iterator[str]:
+    """Yield lines without their comments."""
+    for number in count(1):
+        line = file.readline(MOST_LINE)
+        if not line:
+            return
+        if len(line) == MOST_LINE:
+            allowed = f"lines of fewer than {MOST_LINE:,} characters"
+            raise InputError(allowed, where=f"{path}: line {number}", got="more")
+        line, mark, _ = line.partition("#")
+        yield line + "\n" if mark else line
 
 
 def _read_table(
     path: str | FilePath,
-    separator: str,
-    choose: Callable[[Sequence[str]], tuple[list[int], int]],
+    separator: Separator,
+    choose: Callable[[Sequence[str]], tuple[list[tuple[int, str]], int]],
+    time_unit: str = "",
 ) -> _Table:
     """Return some columns of a file of rows of cells.
 
-    `choose`: cells of its first row → the places of the columns, and how many of
-    them are headers.
+    `choose`: cells of its first row → places and names of the columns, and how many
+    rows are headers. `time_unit`: how dates are written in the first of them; empty:
+    it holds numbers.
     """
-    import pandas
-
-    chosen: list[int] = []
-    header, rows, parts = 0, 0, list[list[Floats]]()
-    try:
-        with open_file(path, MOST_FILE_BYTES) as file:
-            for frame in pandas.read_csv(
-                file,
-                sep=separator,
-                header=None,
-                comment="#",
-                dtype=str,
-                keep_default_na=False,
-                skipinitialspace=True,
-                encoding="utf-8-sig",
-                chunksize=_ROWS_AT_ONCE,
-            ):
-                if not chosen:
-                    chosen, header = choose(frame.iloc[0].tolist())
-                    frame = frame.iloc[header:]
-                cells = frame[chosen].to_numpy(object)
-                try:
-                    numbers = cells.astype(np.float64)
-                except ValueError:
-                    numbers = np.where(np.vectorize(_is_number, [bool])(cells), 0, inf)
-                bad = ~np.isfinite(numbers).all(axis=1)
-                if bad.any():
-                    row = rows + int(np.argmax(bad))
-                    raise _Table(path, header, ()).error(row, "numbers")
-                rows += len(numbers)
-                if rows > MOST_ROWS:
-                    allowed = f"a trace of at most {MOST_ROWS:,} lines"
-                    raise InputError(allowed, where=str(path), got="more")
-                parts.append([*numbers.T])
-    except InputError:
-        raise
-    except pandas.errors.EmptyDataError:
-        pass
-    except ValueError as error:  # of pandas, or of bytes that are no text
-        reason = str(error).strip().splitlines()[0]
-        problem = f"cannot be read: {reason}"
-        raise InputError("rows of numbers", where=str(path), problem=problem) from None
-    if not rows:
+    rows = _list_rows(path, separator)
+    last, first = next(rows, (0, []))
+    if not first:
         allowed = "a trace with at least one line"
         raise InputError(allowed, where=str(path), problem="it has no row")
-    columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
-    return _Table(path, header, columns)
+    places, header = choose(first)
+    width = len(first)
+    if header:
+        last, first = next(rows, (last, []))
+        if not first:
+            allowed = "a trace with at least one line"
+            raise InputError(allowed, where=str(path), problem="it has no row")
+    chosen = [_Column(place, name) for place, name in places]
+    if time_unit:
+        form = _find_date_form(time_unit, path, last, first, chosen[0])
+        chosen[0] = chosen[0]._replace(date_form=form)
+    table = _Table(path, separator, header, tuple(chosen), ())
+    columns = _parse(table, last - 1, width) or _parse_slowly(table, width)
+    return table._replace(columns=columns)
 
 
-def _read_lines(path: str | FilePath, count: int) -> _Table:
-    """Return the `count` columns of a file with that many numbers in each line."""
+def _parse(table: _Table, skipped: int, width: int) -> list[Floats] | None:
+    """Return the columns of a file without oddities, fast, or None.
 
-    def choose(first: Sequence[str]) -> tuple[list[int], int]:
-        if len(first) != count:
-            allowed, got = f"lines of {count} numbers", " ".join(first)
-            raise InputError(allowed, where=str(path), got=got)
-        return [*range(count)], 0
+    `skipped`: lines before the first row of numbers; `width`: cells of a row.
+    """
+    from pyarrow import ArrowException, csv, float64, string
 
-    return _read_table(path, _BLANKS, choose)
+    columns = table.places
+    names = [str(place) for place in range(width)]
+    types = {
+        str(column.place): float64() if column.date_form is None else string()
+        for column in columns
+    }
+    parts: list[list[Floats]] = [[] for _ in columns]
+    rows = 0
+    with open_file(table.path, MOST_FILE_BYTES) as file:
+        for _ in range(skipped):
+            file.readline()
+        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
+            at = file.tell()
+            mark = _MARKS[table.separator]
+            if table.separator == "blanks" and b"\t" in content[at : at + MOST_LINE]:
+                mark = "\t"
+            # What follows a # is no cell, which the parser does not know.
+            if content.find(b"#", at) >= 0:
+                return None
+        try:
+            for batch in csv.open_csv(
+                file,
+                csv.ReadOptions(column_names=names, use_threads=False),
+                csv.ParseOptions(delimiter=mark),
+                csv.ConvertOptions(
+                    column_types=types, include_columns=[*types], null_values=[]
+                ),
+            ):
+                rows += batch.num_rows
+                _check_rows(rows, table.path)
+                for part, column in zip(parts, columns, strict=True):
+                    cells = batch.column(str(column.place))
+                    part.append(
+                        cells.to_numpy()
+                        if column.date_form is None
+                        else column.read(cells.to_pylist())
+                    )
+        except InputError:
+            raise
+        except (ArrowException, ValueError, OverflowError):
+            return None
+    joined = [np.concatenate(part) for part in parts if part]
+    good = rows and all(np.isfinite(numbers).all() for numbers in joined)
+    return joined if good else None
 
 
-def _is_number(text: object) -> bool:
+def _parse_slowly(table: _Table, width: int) -> list[Floats]:
+    """Return the columns cell by cell, or raise the error that names the wrong one."""
+    path, columns = table.path, table.places
+    parts: list[list[Floats]] = [[] for _ in columns]
+    rows = islice(_list_rows(path, table.separator), table.header, None)
+    read, most = 0, max(column.place for column in columns)
+    while block := [*islice(rows, _ROWS_AT_ONCE)]:
+        read += len(block)
+        _check_rows(read, path)
+        for line, cells in block:
+            if any(map(str.strip, cells[width:])):
+                raise InputError(
+                    f"{width} cells in a row, as in the first",
+                    where=f"{path}: line {line}",
+                    got=len(cells),
+                )
+            if len(cells) <= most:
+                cells += [""] * (most + 1 - len(cells))
+        for part, column in zip(parts, columns, strict=True):
+            texts = [cells[column.place] for _, cells in block]
+            if (numbers := _try_read(column, texts)) is None:
+                wrong = next(
+                    k
+                    for k, text in enumerate(texts)
+                    if _try_read(column, [text]) is None
+                )
+                error = _refuse(path, *block[wrong], column, column.allowed)
+                if column.date_form is None and _DATE.match(texts[wrong].strip()):
+                    error = error.changed(hint="time_unit: date reads dates")
+                raise error
+            part.append(numbers)
+    return [np.concatenate(part) for part in parts]
+
+
+def _try_read(column: _Column, cells: Sequence[str]) -> Floats | None:
+    """Return what `column` reads in the cells, or None."""
     try:
-        return isfinite(float(str(text)))
+        return column.read(cells)
+    except (ValueError, OverflowError):
+        return None
+
+
+def _check_rows(rows: int, path: str | FilePath) -> None:
+    if rows > MOST_ROWS:
+        allowed = f"a trace of at most {MOST_ROWS:,} lines"
+        raise InputError(allowed, where=str(path), got="more")
+
+
+def _read_lines(path: str | FilePath, width: int) -> _Table:
+    """Return the `width` columns of a file with that many numbers in each line."""
+
+    def choose(first: Sequence[str]) -> tuple[list[tuple[int, str]], int]:
+        if len(first) != width:
+            allowed, got = f"lines of {width} numbers", " ".join(first)
+            raise InputError(allowed, where=str(path), got=got)
+        return [(k, str(k) if width > 1 else "") for k in range(width)], 0
+
+    return _read_table(path, "blanks", choose)
+
+
+def _holds_number(cell: str) -> bool:
+    """Return whether a cell is a number, or the date of a row of them."""
+    try:
+        return bool(np.isfinite(float(cell)))
     except ValueError:
-        return False
+        return bool(_DATE.match(cell))
+
+
+def _find_date_form(
+    unit: str, path: str | FilePath, line: int, cells: Sequence[str], column: _Column
+) -> str:
+    """Return the form of a column of dates, by its first cell.
+
+    Raises: `InputError` where that could be a day of several months, or is no date.
+    """
+    if unit != "date":
+        return unit
+    from pandas.tseries.api import guess_datetime_format
+
+    date = cells[column.place].strip()
+    if _DATE.match(date):
+        return "ISO8601"
+    form: str | None = None
+    if not _DAY_OR_MONTH.match(date):  # pandas takes 03/04 for the fourth of March
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            form = guess_datetime_format(date)
+    if form is None:
+        allowed = f"a date with the year first or the month's name, such as {_ISO}"
+        hint = "time_unit may be a pattern: '%d/%m/%Y %H:%M:%S'"
+        error = _refuse(path, line, cells, column, allowed)
+        raise error.changed(hint=hint)
+    return form
+
+
+def _find_separator_hint(cells: Sequence[str]) -> str | None:
+    """Return a guess at the separator of a row that seems to be one cell."""
+    if len(cells) > 1:
+        return None
+    marks = (name for name, mark in _MARKS.items() if mark in cells[0].strip())
+    separator = next(marks, None)
+    return separator and f"separator: {separator}"
 
 
 def _check_order(table: _Table, strictly: bool = True) -> None:
@@ -259,26 +581,34 @@ def _check_order(table: _Table, strictly: bool = True) -> None:
         raise table.error(int(np.argmin(good)) + 1, allowed)
 
 
-def _check_rates(table: _Table) -> None:
-    rates = table.columns[1]
-    good = (rates >= 0) & (rates < inf)
+def _check_lengths(table: _Table) -> None:
+    lengths = table.columns[0]
+    good = (lengths > 0) & (lengths < inf)
     if not good.all():
-        allowed = "a capacity of at least 0, and finite"
+        allowed = "a length of a row above 0, and finite"
         raise table.error(int(np.argmin(good)), allowed)
-    if not rates.any():
-        allowed = "a trace with some capacity above 0"
-        raise table.error(len(rates) - 1, allowed, "every capacity is 0, to the last")
 
 
-def _find_column(asked: str | int, header: list[str], where: str) -> int:
-    if isinstance(asked, int):
-        if asked < 0:
+def _check_values(table: _Table, values: Floats, noun: str) -> None:
+    """Refuse values of the second column that no link has; `noun`: what they are."""
+    good = (values >= 0) & (values < inf)
+    if not good.all():
+        allowed = f"a{'n' * (noun == 'amount')} {noun} of at least 0, and finite"
+        raise table.error(int(np.argmin(good)), allowed, column=1)
+    if not values.any():
+        allowed, problem = "a trace with some capacity above 0", f"every {noun} is 0"
+        raise table.error(len(values) - 1, allowed, f"{problem}, to the last", column=1)
+
+
+def _find_column(asked: str | int | None, header: list[str], where: str) -> int:
+    if not isinstance(asked, str):
+        if asked is None or asked < 0:
             raise InputError(
                 "a column's name, or its number from 0", where=where, got=asked
             )
         return asked
     if header.count(asked) != 1:
-        allowed = f"a column of the file: {listed(header)}"
-        hint = find_column_hint(asked, header)
+        allowed = f"a column of the file: {listed(name[:40] for name in header[:40])}"
+        hint = _find_separator_hint(header) or find_column_hint(asked, header)
         raise InputError(allowed, where=where, got=asked, hint=hint)
     return header.index(asked)

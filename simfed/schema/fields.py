@@ -102,8 +102,8 @@ def list_files(part: BaseModel) -> Iterator[str]:
         for name, field in type(section).model_fields.items():
             value = getattr(section, name)
             marks = (*field.metadata, *read_place(field.annotation).marks)
-            if isinstance(value, str) and _FILE_MARK in marks:
-                yield value
+            if _FILE_MARK in marks:
+                yield from (value,) if isinstance(value, str) else value or ()
 
 
 def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:

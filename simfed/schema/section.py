@@ -223,7 +223,8 @@ def describe_mark(
             other = {"required": [only.key]}
         elif fields[only.key].default not in only.values:
             other["required"] = [only.key]
-        schema.setdefault("dependentSchemas", {})[name] = other
+        beside = schema.setdefault("dependentSchemas", {})
+        beside[name] = {"allOf": [beside[name], other]} if name in beside else other
 
 
 @functools.cache
@@ -303,6 +304,8 @@ def _make_refusal(
         problem = f"{only.part} {only.kind(decides)} does not use {name}"
         return InputError(problem=problem, hint=belongs)
     chosen = only.chosen(decides)
+    if only.values == (None,):
+        return InputError(problem=f"beside {only.key}, {name} says nothing")
     if not only.values or chosen is None:
         return InputError(
             problem=f"without {str(only).rpartition('.')[2]}, {name} says nothing"

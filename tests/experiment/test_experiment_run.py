@@ -176,6 +176,26 @@ def test_the_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_p
     assert second.fingerprint == first.fingerprint == simfed.load_run(moved).fingerprint
 
 
+@pytest.mark.parametrize("files", ["lte/{client}.csv", "lte", ["lte/1.csv"]])
+def test_a_run_keeps_the_trace_of_each_client(tiny, tmp_path, files):
+    (tmp_path / "lte").mkdir()
+    for client in range(9):
+        (tmp_path / "lte" / f"{client}.csv").write_text(f"0,{client + 1}\n1,20\n")
+    several = [files] if isinstance(files, str) else files
+    named = [str(tmp_path / name) for name in several]
+    trace = {"file": named if files == several else named[0]}
+    trace |= {"format": "csv", "end": "hold"}
+    changes = {"clients[0].link.up": trace, "clients[1].link.up": trace}
+    first = play(tiny, tmp_path / "run", time_only_overrides(**changes), time_only=True)
+    said = "clients take 1 trace in turn" if files == several else "no such warning"
+    assert any(said in w for w in first.manifest["warnings"]) is (files == several)
+    shutil.rmtree(tmp_path / "lte")
+    moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    assert str(tmp_path) not in (moved / "scenario.yaml").read_text()
+    second = play(moved / "scenario.yaml", tmp_path / "again", time_only=True)
+    assert second.fingerprint == first.fingerprint
+
+
 def test_resume_wants_the_same_scenario_and_a_folder(tiny, tmp_path):
     play(tiny, tmp_path / "run")
     with pytest.raises(

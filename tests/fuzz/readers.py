@@ -103,6 +103,9 @@ def corpus(folder):
         "cases.json": CASES,
         "up.csv": "0,5\n1,7.5\n2,0\n3,1e1\n",
         "there.csv": "client,from_s,to_s\n0,0,5\n1,2,9\n",
+        "dated.csv": "at,mbps,note\n2019-12-14T08:16:31+01:00,5,a\n"
+        "2019-12-14T08:16:31+01:00,6,b\n2019-12-14T08:16:34+01:00,7.5,\n",
+        "logged.txt": "1289406399 5496 59.8 100000 1007\n1289406400 6503 59.9 0 998\n",
         "mahimahi.txt": "0\n1\n5\n5\n9\n",
         "pensieve.txt": "0.5 1.2\n1.0 0\n2 3e1\n",
         "devices.csv": "speed,up,w\n1,5,1\n0.5,2,3\n",
@@ -170,12 +173,12 @@ def scenario(path):
         check_parts(loaded, path, False)
 
 
-def calls(function, *more):
+def calls(function, *more, **options):
     """A reader that hands the path to a function of simfed, `module:name`."""
     module, name = function.split(":")
 
     def read(path):
-        getattr(import_module(f"simfed.{module}"), name)(path, *more)
+        getattr(import_module(f"simfed.{module}"), name)(path, *more, **options)
 
     return read
 
@@ -184,6 +187,19 @@ study = calls("scenario.study:load_study_file")
 profile = calls("device:load_profile")
 there = calls("fleet.availability:read_trace")
 csv_trace = calls("net.trace_files:read_csv", "loop")
+dated_trace = calls(
+    "net.trace_files:read_csv",
+    time_column="at",
+    rate_column="mbps",
+    time_unit="date",
+)
+logged_trace = calls(
+    "net.trace_files:read_csv",
+    elapsed_column=4,
+    bytes_column=3,
+    time_unit="ms",
+    separator="blanks",
+)
 mahimahi = calls("net.trace_files:read_mahimahi", "hold")
 pensieve = calls("net.trace_files:read_pensieve")
 graph = calls("net.graphs:read_graph")
@@ -259,7 +275,9 @@ KINDS = {
     "measured": ("measured.csv", measured, 0.08, None),
     "devices": ("devices.csv", devices, 0.08, None),
     "there": ("there.csv", there, 0.08, None),
-    "csv trace": ("up.csv", csv_trace, 0.10, None),
+    "csv trace": ("up.csv", csv_trace, 0.05, None),
+    "dated trace": ("dated.csv", dated_trace, 0.03, None),
+    "logged trace": ("logged.txt", logged_trace, 0.02, None),
     "mahimahi": ("mahimahi.txt", mahimahi, 0.07, None),
     "pensieve": ("pensieve.txt", pensieve, 0.07, None),
     "gml": ("graph.gml", graph, 0.06, None),

@@ -24,6 +24,7 @@ def write_files(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     shutil.copy(Path(__file__).with_name("laws_parts.py"), folder / "parts.py")
     for name, text in TEXTS.items():
+        (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_text(text)
     _write_arrays(folder, rng)
     _write_tables(folder, rng)
@@ -34,11 +35,13 @@ def write_files(folder: Path) -> Path:
 
 
 TEXTS = {
-    "up.csv": "s,mbps,ue0,ue1,ue2,ue3,ue4,ue5,ue6\n0,0.5,1,2,3,1,2,3,1\n"
-    "0.7,0.1,2,1,1,2,1,1,2\n1.5,1,1,2,1,1,2,1,1\n",
+    "up.csv": "s,mbps,ue0,ue1,ue2,ue3,ue4,ue5,ue6,lasts,bytes\n"
+    "0,0.5,1,2,3,1,2,3,1,0.7,40000\n0.7,0.1,2,1,1,2,1,1,2,0.8,9000\n"
+    "0.7,0.3,2,1,1,2,1,1,2,0.8,0\n1.5,1,1,2,1,1,2,1,1,0.5,70000\n",
+    **{f"each.csv/{k}.csv": f"s,mbps\n{k},0.5\n{k + 1},1.{k}\n" for k in range(7)},
     "up.mahimahi": "".join(f"{at}\n" for at in range(20, 4000, 20)),
     "up.pensieve": "0.5 0.4\n1.2 0.1\n2.5 1.5\n",
-    "air.csv": "0,1\n1,0.4\n2.5,0.9\n",
+    "air.csv": "0,1,0.4\n1,0.4,2\n2.5,0.9,0.3\n",
     "devices.csv": "up_mbps,rtt_ms,speed,k,loss,stay_s,likely\n0.3,20,0.5,20,0.01,1,1\n"
     "1,5,1,50,0,0.5,2\n4,1,2,100,0.02,3,1\n",
     "online.csv": "client,from_s,to_s\n" + "0,0,2\n0,3.5,40\n1,0.3,5\n1,5.5,41\n",

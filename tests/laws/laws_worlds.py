@@ -315,13 +315,21 @@ VALUES: dict[str, Any] = {
     "TcpOptions.window": ["20 kB", None, "3 MB"],
     # traces
     "file": ["up.csv"],
-    "TraceSpec.file": ["up.csv", "up.mahimahi", "up.pensieve"],
+    "TraceSpec.file": [
+        *("up.csv", "up.mahimahi", "up.pensieve"),
+        *("each.csv", "each.csv/{client}.csv"),
+    ],
     "ShareTrace.file": ["air.csv"],
     "format": ["as the file's name says"],
     "end": [*["loop", "hold"] * 4, "error"],
     "offset": ["random", "0 s", "300 ms"],
     "Background.offset": ["random"],
-    "TraceSection.scale": [0.5, 1.0],
+    "TraceSection.factor": [0.5, 1.0],
+    "elapsed_column": ["lasts"],
+    "ShareTrace.elapsed_column": [2],
+    "bytes_column": ["bytes"],
+    "until": ["4 s"],
+    "separator": ["comma"],
     "time_column": ["s", 0],
     "rate_column": ["mbps", 1, "ue{client}"],
     "ShareTrace.rate_column": [1],
@@ -536,6 +544,8 @@ class Drawing:
         if _look_up(EXEMPT, section, key) or not all(
             self._holds(mark, section, drawn) for mark in marks
         ):
+            return
+        if key == "bytes_column" and drawn.keys() & {"rate_column", "until"}:
             return
         if key == "edge_servers" and "tiers" not in self.top.get("network", {}):
             return

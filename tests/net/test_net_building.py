@@ -199,7 +199,7 @@ def test_models_and_their_options():
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
-        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
+        "{up: {file: a.txt, format: pensieve, end: loop, factor: 0.5}, down: {file: "
         "a.txt, format: pensieve, end: loop}}"
     )
     one = build_topology(link, folder=tmp_path)
@@ -238,16 +238,47 @@ def test_formats_take_their_options(tmp_path):
     assert tuple(topology.traces[1].trace.rates_bytes_per_s) == (1e3, 2e3)
 
 
-def test_a_file_is_in_memory_once_for_each_scale(tmp_path):
+def test_a_file_is_in_memory_once_for_each_factor(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
     link = (
-        "{up: {file: a.txt, format: pensieve, end: loop, scale: 0.5}, down: {file: "
+        "{up: {file: a.txt, format: pensieve, end: loop, factor: 0.5}, down: {file: "
         "a.txt, format: pensieve, end: loop}}"
     )
     traces = build_topology(link, folder=tmp_path).traces
     assert traces[0].trace is traces[2].trace
     assert traces[1].trace is traces[3].trace
     assert traces[0].trace is not traces[1].trace
+
+
+@pytest.mark.parametrize(
+    ("files", "rates"),
+    [
+        ('"each/{client}.csv"', [1, 2]),
+        ("[each/2.csv, each/0.csv]", [3, 1]),
+        ("[each/2.csv]", [3, 3]),
+        ("each", [1, 2]),
+    ],
+)
+def test_clients_have_a_file_each(tmp_path, files, rates):
+    (tmp_path / "each" / "deeper").mkdir(parents=True)
+    (tmp_path / "each" / ".hidden").write_text("no trace")
+    for k in range(3):
+        (tmp_path / "each" / f"{k}.csv").write_text(f"0,{8 * (k + 1)}\n")
+    link = f"{{up: {{file: {files}, format: csv, end: hold}}}}"
+    topology = build_topology(link, folder=tmp_path)
+    assert [
+        topology.traces[2 * client].trace.rates_bytes_per_s[0] / 1e6
+        for client in range(2)
+    ] == rates
+
+
+def test_a_second_group_begins_with_the_first_file(tmp_path):
+    for k in range(3):
+        (tmp_path / f"{k}.csv").write_text(f"0,{8 * (k + 1)}\n")
+    link = "{up: {file: [0.csv, 1.csv, 2.csv], format: csv, end: hold}}"
+    topology = build_topology(link, other=link, folder=tmp_path)
+    firsts = [trace.trace.peak_bytes_per_s for trace in topology.traces.values()]
+    assert firsts == [1e6, 2e6, 1e6, 2e6, 3e6]
 
 
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):

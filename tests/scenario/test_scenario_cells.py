@@ -228,15 +228,15 @@ def ends_of(topology):
     return sorted(transfer.value for transfer in transfers)
 
 
-@pytest.mark.parametrize("scale", [1.0, 0.5])
-def test_a_share_of_the_air_may_vary(tmp_path, scale):
+@pytest.mark.parametrize("factor", [1.0, 0.5])
+def test_a_share_of_the_air_may_vary(tmp_path, factor):
     """A neighbour comes at 1 s: 1 MB/s until then, 0.5 MB/s from then on.
 
     Uploads, 9 ms on their way, have sent 0.991 of 2 MB at 1 s, so that 2.018 s are
     left; the download, in an airtime of its own, ends before.
     """
-    (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / scale}\n1,{0.5 / scale}\n")
-    share = {**COMES, "time_column": "at", "rate_column": "share", "scale": scale}
+    (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / factor}\n1,{0.5 / factor}\n")
+    share = {**COMES, "time_column": "at", "rate_column": "share", "factor": factor}
     plain = validated_in(scenario([STREET], street(share)), source="s", folder=tmp_path)
     built = check_parts(plain, "s", time_only=True).topology
     assert [built.link_name(link) for link in built.traces] == [

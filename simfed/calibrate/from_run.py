@@ -185,6 +185,9 @@ def measure_group_speeds(
 
     `rounds` as of `format_table`.
     """
+    if parts.topology.delays is not None:
+        allowed, got = "constant latencies", "some that differ from message to message"
+        raise InputError(allowed, where="clients: link.latency", got=got)
     rates: dict[int, tuple[list[float], list[float]]] = {}
     steps: dict[int, list[float]] = {}
     worked = _build_work_reader(run, parts)

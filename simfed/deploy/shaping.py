@@ -236,13 +236,15 @@ def _require_star(parts: Parts) -> Topology:
         wrong = "radio cells"
     elif topology.traces:
         wrong = "links whose rates vary"
+    elif topology.delays is not None:
+        wrong = "latencies that differ from message to message"
     elif any(topology.path(client, "up").loss for client in range(topology.clients)):
         wrong = "links that lose packets"
     elif topology.clients > MOST_CLIENTS:
         wrong = f"{topology.clients} clients"
     if wrong is not None:
         allowed = (
-            f"a star of at most {MOST_CLIENTS} clients with constant rates for --shaped"
+            f"a star of at most {MOST_CLIENTS} clients with constant links for --shaped"
         )
         raise InputError(allowed, where="network", got=wrong)
     return topology

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from simfed.ground.plain import Plain
+from simfed.net.spec import PerMessage
 from simfed.scenario import Scenario
 from simfed.scenario.load import apply_overrides, validate_scenario
 from simfed.schema.distribution import Distribution
@@ -64,6 +65,8 @@ def list_knobs(
         ):
             section, _, field = key.partition(".")
             value = getattr(getattr(group, section), field, None)
+            if isinstance(value, PerMessage):
+                key, value = f"{key}.per_message", value.per_message
             if isinstance(value, Distribution) and value.column is None:
                 yield Knob(f"{at}.{key}", label, name, SCALED, 1.0, 1 / 30, 30.0)
             elif isinstance(value, float) and math.isfinite(value):

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -26,13 +27,18 @@ from simfed.fleet.contract import Task
 from simfed.fleet.presence import build_presence
 from simfed.fleet.world import Group, World
 from simfed.ground.arrays import Floats, Ints
-from simfed.ground.distributions import draw_uniform, pick_positions
+from simfed.ground.distributions import (
+    Discrete,
+    Law,
+    draw_uniform,
+    pick_positions,
+)
 from simfed.ground.errors import InputError, within
 from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
-from simfed.net.spec import LinkSpec, TraceSpec
+from simfed.net.spec import LinkSpec, PerMessage, TraceSpec
 from simfed.policy import Pull
 from simfed.schema.distribution import (
     KEPT_ENTRIES,
@@ -78,10 +84,10 @@ class FleetColumn:
     group: int
     field: str
     how: str
-    """`fixed`, `trace`, the law's name, or `column NAME`."""
+    """`fixed`, `trace`, `per message`, the law's name, or `column NAME`."""
     values: Floats
-    """Drawn: one per client, in the order of ids; fixed: one for all; empty for a
-    trace. `inf`: unlimited."""
+    """Drawn: one per client, in the order of ids; fixed: one for all; empty for what
+    varies during a run. `inf`: unlimited."""
     n: int
     """Clients of the group."""
 
@@ -93,7 +99,7 @@ class FleetColumn:
     @property
     def drawn(self) -> bool:
         """True if every client of the group has a value of its own."""
-        return self.how not in ("fixed", "trace")
+        return self.how not in ("fixed", "trace", "per message")
 
     def summary(self) -> tuple[str, str, str]:
         """Return minimum, median and maximum, for people."""
@@ -192,15 +198,24 @@ class Fleet:
         return k.k(parameters), k.k(parameters)
 
     def links(self) -> list[LinkSpec]:
-        """Return one link per group, with arrays in place of drawn quantities."""
+        """Return one link per group, with arrays in place of drawn quantities.
+
+        Delays per message come with the law in place of a table's column.
+        """
         links = []
         for i, group in enumerate(self._world.clients):
-            drawn = {
+            drawn: dict[str, Any] = {
                 field.removeprefix("link."): values
                 for field in FIELDS
                 if field.startswith("link.")
                 and (values := self.drawn(i, field)) is not None
             }
+            for key in ("latency", "down_latency"):
+                spec = getattr(group.link, key)
+                if isinstance(spec, PerMessage):
+                    with within(f"clients[{i}].link.{key}.per_message"):
+                        law = _find_law(spec.per_message, LATENCY)
+                    drawn[key] = spec.model_copy(update={"per_message": law})
             links.append(group.link.model_copy(update=drawn))
         return links
 
@@ -264,8 +279,9 @@ class Fleet:
                 values = np.minimum(values, parameters)
             how = spec.given if spec.column is None else f"column {spec.column}"
             return FleetColumn(group, field, how, values, of_group.count)
-        if isinstance(spec, TraceSpec):
-            return FleetColumn(group, field, "trace", np.empty(0), of_group.count)
+        for how, kind in (("trace", TraceSpec), ("per message", PerMessage)):
+            if isinstance(spec, kind):
+                return FleetColumn(group, field, how, np.empty(0), of_group.count)
         if isinstance(spec, Level):
             spec = spec.k(parameters)
         elif (
@@ -332,13 +348,8 @@ class Fleet:
                 if quantity.lt is not None:
                     values = np.minimum(values, np.nextafter(quantity.lt, 0))
             else:
-                unit = quantity.read_unit(spec.unit)
-                values = self._draw_from_table(group, field, spec) * unit
-                bad = values[~quantity.holds(values)]
-                if bad.size:
-                    allowed = f"a column of which every value is {quantity.allowed}"
-                    where, got = f"column {spec.column}", float(bad[0] / unit)
-                    raise InputError(allowed, where=where, got=got)
+                values = self._draw_from_table(group, field, spec)
+                values = _convert_column(values, spec, quantity)
         return np.maximum(np.rint(values), 1.0) if quantity.rounded else values
 
     def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:
@@ -375,6 +386,36 @@ def describe_forgotten_links(world: World) -> list[str]:
         for i, group in enumerate(world.clients)
         if "link" not in group.model_fields_set
     ]
+
+
+def _convert_column(values: Floats, spec: Distribution, quantity: Quantity) -> Floats:
+    """Return values of a column in base units.
+
+    Raises: `InputError` for one that the quantity cannot have.
+    """
+    unit = quantity.read_unit(spec.unit)
+    values = values * unit
+    bad = values[~quantity.holds(values)]
+    if bad.size:
+        allowed = f"a column of which every value is {quantity.allowed}"
+        where, got = f"column {spec.column}", float(bad[0] / unit)
+        raise InputError(allowed, where=where, got=got)
+    return values
+
+
+def _find_law(spec: Distribution, quantity: Quantity) -> Law:
+    """Return the law that is written, or that of the rows of a column of a table.
+
+    Raises: `InputError`.
+    """
+    law = spec.law(quantity)
+    if law is not None:
+        return law
+    assert spec.table is not None
+    assert spec.column is not None
+    values, weights = _read_weighted(spec.table, spec.column, spec.weights)
+    values = _convert_column(values, spec, quantity)
+    return Discrete(tuple(values), () if weights is None else tuple(weights))
 
 
 def _read_weighted(

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -172,11 +173,15 @@ class Discrete:
         """The largest value."""
         return max(self.values)
 
+    @cached_property
+    def _arrays(self) -> tuple[Floats, Floats | None]:
+        weights = np.array(self.weights) if self.weights else None
+        return np.array(self.values), weights
+
     def quantile(self, u: Floats) -> Floats:
         """Return the value at each u in (0, 1)."""
-        weights = np.array(self.weights) if self.weights else None
-        values: Floats = np.array(self.values)
-        return values[pick_positions(u, len(self.values), weights)]
+        values, weights = self._arrays
+        return values[pick_positions(u, len(values), weights)]
 
 
 def draw_uniform(streams: Streams, field: str, count: int) -> Floats:

@@ -15,6 +15,7 @@ from simfed.ground.errors import InputError, check_known, listed, within
 from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
 from simfed.net.cells import Cellular, Wifi
+from simfed.net.delays import Delay, Delays, DrawnDelay
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Fluid, Model, Tcp
 from simfed.net.spec import (
@@ -22,11 +23,13 @@ from simfed.net.spec import (
     Generator,
     LinkSpec,
     NetworkSpec,
+    PerMessage,
     ShareTrace,
     TraceSpec,
 )
 from simfed.net.topology import Access, Cell, Direction, Line, Star, Topology
 from simfed.net.traces import LinkTrace, Trace, make_column
+from simfed.schema.distribution import LATENCY, Distribution
 
 AnyTrace: TypeAlias = TraceSpec | ShareTrace
 Technologies: TypeAlias = Mapping[str, Wifi | Cellular]
@@ -113,11 +116,15 @@ class _Builder:
             "server_down_latency_s": server.down_latency,
         }
         self._check_links()
+        delays = self._take_delays()
         self._cells = _make_cells(self.network.cells)
         self.links = _place_in_cells(self.network, self.links, self._cells)
         if kind == "star":
-            return Star(self.clients, **vars(self._access()), **ends)
-        return self._tree(ends) if kind == "tree" else self._graph(ends)
+            topology: Topology = Star(self.clients, **vars(self._access()), **ends)
+        else:
+            topology = self._tree(ends) if kind == "tree" else self._graph(ends)
+        topology.delays = delays
+        return topology
 
     def _check_links(self) -> None:
         """Refuse what a fleet's links say without effect.
@@ -143,6 +150,32 @@ class _Builder:
             )
 
     # ---- clients ---------------------------------------------------------------------
+
+    def _take_delays(self) -> Delays | None:
+        """Take latencies that differ from message to message out of the links."""
+        taken, rest = [], []
+        for link in self.links:
+            up, down = self._delay(link.latency, "up"), self._delay(link.down_s, "down")
+            both = link.down_latency is None
+            taken.append((up, up if both else down))
+            constant = {
+                key: 0.0
+                for key, delay in (("latency", up), ("down_latency", down))
+                if delay is not None
+            }
+            rest.append(link.model_copy(update=constant) if constant else link)
+        self.links = rest
+        several = any(up or down for up, down in taken)
+        return Delays(taken, self.link_of_client) if several else None
+
+    def _delay(self, latency: Any, way: Direction) -> Delay | None:
+        """Return a delay that differs from message to message, else None."""
+        if not isinstance(latency, PerMessage):
+            return None
+        law: Any = latency.per_message
+        if isinstance(law, Distribution):
+            law = law.law(LATENCY)
+        return DrawnDelay(law, self.streams, way)
 
     def _access(self) -> Access:
         link_traces: dict[tuple[int, Direction], LinkTrace] = {}

@@ -15,6 +15,7 @@ import simpy
 from simpy.events import Event
 
 from simfed.ground.errors import InputError, RunFailed
+from simfed.ground.seeding import Key
 from simfed.ground.uses import NO_AIR, LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.engine import Engine
@@ -184,14 +185,17 @@ class Network:
         weight: float = 1.0,
         cap_bytes_per_s: float | None = None,
         pace: Pace | None = None,
+        key: tuple[Key, ...] = (),
     ) -> Transfer:
         """Start a transfer between `client` and the server now.
 
         `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit
-        of its own, as `pace` makes one. Raises `InputError` for a size, weight or cap
-        that is not a number in range.
+        of its own, as `pace` makes one; `key` names the message among its client's, for
+        a latency that is drawn for each (default: by the order of transfers). Raises
+        `InputError` for a size, weight or cap that is not a number in range.
         """
-        path = self.topology.path(client, direction)
+        key = key or (self._sent,)
+        path = self.topology.path_of(client, direction, float(self.env.now), key)
 
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):

@@ -7,6 +7,7 @@ from math import inf
 from typing import NamedTuple
 
 from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.ground.seeding import Key
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, check_weight
 from simfed.net.maxmin import OWN_CAP
@@ -26,6 +27,9 @@ class FlowStart(NamedTuple):
     it."""
     weight: float = 1.0
     """The share of a link, relative to the others' weights."""
+    key: tuple[Key, ...] = ()
+    """The name of the message among its client's, for a latency that is drawn for each;
+    empty: its number."""
 
 
 class FlowEnd(NamedTuple):
@@ -75,7 +79,8 @@ def _play_flows(
     def make_flow(number: int, at_s: float) -> Flow:
         send = sends[number]
         check_weight(send.weight)
-        path = topology.path(send.client, send.direction)
+        key = send.key or (number,)
+        path = topology.path_of(send.client, send.direction, epoch_s + at_s, key)
 
         def capacity(link: int) -> float:
             return engine.capacity_at(link, at_s)

@@ -17,6 +17,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.registry import Only
 from simfed.net.trace_files import Separator
 from simfed.schema.distribution import (
+    LATENCY,
     RATE,
     Distribution,
     DrawnDuration,
@@ -281,6 +282,34 @@ AccessRate = Annotated[
 ]
 
 
+class PerMessage(Section):
+    """A delay drawn anew for every message. A law alone is drawn once per client."""
+
+    per_message: Annotated[Distribution, drawn_as(LATENCY)] = Field(
+        description="its law, or a column of a `table` of which each draws a row"
+    )
+
+    @model_validator(mode="after")
+    def _check_table(self) -> PerMessage:
+        law = self.per_message
+        if law.column is not None and law.table is None:
+            problem = "the key 'table' is missing beside column"
+            allowed = "a table of which every message draws a row"
+            raise InputError(allowed, where="per_message", problem=problem)
+        return self
+
+
+def _tell_latency(value: Any) -> str:
+    several = isinstance(value, Mapping) and "per_message" in value
+    return "message[]" if several or isinstance(value, PerMessage) else "drawn[]"
+
+
+Latency = Annotated[
+    Annotated[DrawnDuration, Tag("drawn[]")] | Annotated[PerMessage, Tag("message[]")],
+    Discriminator(_tell_latency),
+]
+
+
 _TCP = Only("network.model", "tcp")
 _IN_CELL = Only("cell")
 
@@ -317,10 +346,10 @@ class LinkSpec(Section):
     down: AccessRate | None = Field(
         default=None, description="downlink capacity, server to client"
     )
-    latency: DrawnDuration = Field(
+    latency: Latency = Field(
         default=0.0, description="one-way delay of the access link"
     )
-    down_latency: DrawnDuration | None = Field(default=None, description=_DOWN_LATENCY)
+    down_latency: Latency | None = Field(default=None, description=_DOWN_LATENCY)
     loss: Annotated[DrawnLoss, _TCP] = Field(
         default=0.0, description="packets lost at random"
     )

@@ -19,6 +19,8 @@ import numpy as np
 
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError
+from simfed.ground.seeding import Key
+from simfed.net.delays import Delays
 from simfed.net.flows import Flow
 from simfed.net.traces import LinkTrace
 
@@ -245,6 +247,9 @@ class Topology:
         self.server = server
         self.traces: Mapping[int, LinkTrace] = {}
         self.cells = tuple(access.cells)
+        self.delays: Delays | None = None
+        """Latencies of clients' own links that differ from message to message, which
+        `build` sets; they are added to the constant ones."""
         self._airs = [name for cell in self.cells for name in cell.air_names()]
         self.capacities_bytes_per_s: Floats = np.full(
             2 * n + len(lines) + len(self._airs), inf
@@ -477,8 +482,25 @@ class Topology:
             seen.append(lines)
         return seen[0].isdisjoint(seen[1])
 
+    def path_of(
+        self, client: int, direction: Direction, at_s: float, key: tuple[Key, ...]
+    ) -> Path:
+        """Return the path of one message, which starts then.
+
+        `key`: what names it among its client's, for a latency that is drawn for each.
+        """
+        path = self.path(client, direction)
+        if self.delays is None or client >= self.clients:
+            return path
+        up_s, down_s = self.delays.of_message(client, at_s, key)
+        here_s = path.latency_s + (up_s if direction == "up" else down_s)
+        return path._replace(latency_s=here_s, rtt_s=path.rtt_s + up_s + down_s)
+
     def path(self, client: int, direction: Direction) -> Path:
-        """Return the one path of a client's transfers in this direction."""
+        """Return the one path of a client's transfers in this direction.
+
+        Its latencies are without those that differ from message to message.
+        """
         path = self._paths.get((client, direction))
         if path is None:
             path = self._find_path(client, direction)

@@ -220,7 +220,7 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
             at_s, paused_s = at_s + leg.duration_s, paused_s + leg.duration_s
             continue
         whose = flight.client, moved_bytes, leg.direction
-        sends.append(make(FlowStart, (at_s, *whose, after, float(leg.copies))))
+        sends.append(make(FlowStart, (at_s, *whose, after, float(leg.copies), leg.key)))
         at_s, after = 0.0, len(sends) - 1
     return paused_s
 
@@ -249,7 +249,13 @@ def play_uploads_again(
         busy_until_s = max(busy_until_s, flight.ended_at_s)
     began_s, again = uploads[first][0], [flight for _, flight in uploads[first:]]
     sends = [
-        FlowStart(at_s - began_s, flight.client, flight.uplink_bytes, "up")
+        FlowStart(
+            at_s - began_s,
+            flight.client,
+            flight.uplink_bytes,
+            "up",
+            key=flight.legs[-1].key,
+        )
         for at_s, flight in uploads[first:]
     ]
     found_s = _compute_durations(sends, network, began_s)

@@ -33,7 +33,7 @@ from simfed.fleet.faults import Fate, Faults
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.method import CLIENT, Node, Plan, Story, Who, Work, participate
 from simfed.ground.records import make
-from simfed.ground.seeding import Streams
+from simfed.ground.seeding import Key, Streams
 from simfed.ground.story import OwnStory
 from simfed.net import LinkUses, Network
 from simfed.net.driver import Pace, Transfer
@@ -220,6 +220,7 @@ class ClientProcess:
             begun_s, fate = clock.env.now, _ONCE
             if clock.messages is not None:
                 fate = clock.draw_fate(flight, message, nth)
+            key = flight.task.key, message, nth
             # copies that leave at once are equal flows over one path: one of their
             # weight and bytes
             transfer = clock.network.send(
@@ -228,13 +229,14 @@ class ClientProcess:
                 "down" if phase == "download" else "up",
                 weight=float(fate.copies),
                 pace=None if packing is None else packing.pace,
+                key=key,
             )
             try:
                 yield transfer
             except Interrupt:
-                self._note_sent(phase, begun_s, fate, transfer, packing)
+                self._note_sent(phase, begun_s, fate, transfer, packing, key)
                 raise
-            self._note_sent(phase, begun_s, fate, transfer, packing)
+            self._note_sent(phase, begun_s, fate, transfer, packing, key)
             packing = None
             if not fate.lost:
                 self._draw_failure(phase, self._steps)
@@ -251,6 +253,7 @@ class ClientProcess:
         fate: Fate,
         transfer: Transfer,
         packing: UploadChunks | None,
+        key: tuple[Key, ...],
     ) -> None:
         """Note a message as far as it came; one that is on its way is given up."""
         came = transfer.triggered
@@ -263,6 +266,7 @@ class ClientProcess:
             moved_bytes=transfer.size_bytes if came else transfer.cancel(),
             copies=fate.copies,
             limited_s=tuple(transfer.flow.dwelt_s.items()) if came else NOWHERE,
+            key=() if self._clock.network.topology.delays is None else key,
         )
         if packing is not None:
             leg = packing.note_beside(leg, transfer)
@@ -552,7 +556,7 @@ class Clock:
             duration_s, within = strikes.stretch(at_s, duration_s)
             frozen = tuple(within)
         what = phase, work.name or phase, duration_s, at_s, work.quantity
-        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT))
+        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT, ()))
 
     def plan_served(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
         """Return the seconds of a unit of the server's work within a participation.

@@ -17,6 +17,7 @@ from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Task
 from simfed.ground.method import CLIENT, Node, Work
 from simfed.ground.plain import Plain
+from simfed.ground.seeding import Key
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HOST, LANE
@@ -61,6 +62,9 @@ class Leg(NamedTuple):
     """Seconds for which an upload waited for what is compressed."""
     node: Node = CLIENT
     """The place where the work was done, or waited for its turn."""
+    key: tuple[Key, ...] = ()
+    """The name of a transmission among its client's, where latencies differ from one to
+    the other."""
 
     @property
     def pause(self) -> bool:

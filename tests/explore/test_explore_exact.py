@@ -4,6 +4,8 @@ curves.
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import yaml
@@ -43,10 +45,15 @@ STAR = {
     "compression": {"k": 500},
     "policy": {"kind": "uniform", "strategy": "top-k"},
 }
+PER_MESSAGE = {
+    "latency": {"per_message": {"uniform": {"low": "5 ms", "high": "60 ms"}}}
+}
 TREE = {
     **STAR,
     "name": "tree",
-    "clients": [{**HOST, "count": 6, "prototype": "a", "link": {"up": "4 Mbps"}}],
+    "clients": [
+        {**HOST, "count": 6, "prototype": "a", "link": {"up": "4 Mbps", **PER_MESSAGE}}
+    ],
     "network": {
         "topology": "tree",
         "tiers": [{"name": "edge", "count": 2, "up": "5 Mbps"}],
@@ -87,6 +94,14 @@ def draw_setting(world: ExploredWorld, rng: np.random.Generator) -> dict:
     elif setting.get("aggregation.mode") == "deadline":
         setting["aggregation.deadline"] = "700 ms"
     return setting
+
+
+def test_a_law_per_message_has_a_slider_that_scales_it():
+    path = "clients[0].link.latency.per_message"
+    knobs = list_knobs(simfed.load_scenario(TREE))
+    assert [knob.unit for knob in knobs if knob.path == path] == ["×"]
+    turned = apply_setting(TREE, {path: "2×"}, Path("tree.yaml"))
+    assert turned.clients[0].link.latency.per_message.uniform.high == "120.0 ms"
 
 
 def answer(world: ExploredWorld, setting: dict, shown=(1, 99), **more) -> dict:

@@ -90,6 +90,7 @@ ALWAYS = {
     "FileCapacity": "missing",
     "Generator": "kind length",
     "LinkSpec": "cell latency",
+    "PerMessage": "per_message",
     "LocalLoss": "data credit",
     "LognormalSpec": "median cv low high",
     "MarkovSpec": "on off",

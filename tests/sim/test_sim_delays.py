@@ -1,0 +1,181 @@
+"""Latencies that differ from message to message, against sums on paper."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import worlds
+import yaml
+
+from simfed.deploy.shaping import _require_star
+from simfed.experiment.assembly import Parts
+from simfed.ground.errors import InputError
+from simfed.ground.seeding import Streams
+from simfed.scenario.load import dump_scenario, load_scenario
+from simfed.sim import blame, server
+
+SPREAD = {"per_message": {"uniform": {"low": "20 ms", "high": "220 ms"}}}
+MBPS = 1e6 / 8
+
+
+def world(latency=SPREAD, **changes):
+    link = {"up": "5 Mbps", "down": "20 Mbps", "latency": latency}
+    return worlds.world("tiny", {"clients[0].link": link, "rounds": 3, **changes})
+
+
+def drawn(client, round, message, nth=0, link="up", seed=0):
+    return (
+        0.02
+        + 0.2 * Streams(seed)("latency", link, client, round, message, nth).random()
+    )
+
+
+def played(scenario, **options):
+    return worlds.play(scenario, time_only=True, **options).participations
+
+
+def each(rows):
+    return [row for _, row in rows.iterrows()]
+
+
+def test_every_message_takes_its_own_draw_and_its_bytes():
+    rows = each(played(world()))
+    assert len(rows) == 6
+    for row in rows:
+        key = row.client, row["round"]
+        down_s, up_s = drawn(*key, "download"), drawn(*key, "upload")
+        assert row.downlink_s == pytest.approx(down_s + row.downlink_bytes / 20 / MBPS)
+        assert row.uplink_s == pytest.approx(up_s + row.uplink_bytes / 5 / MBPS)
+
+
+def test_a_way_down_with_a_law_of_its_own_has_draws_of_its_own():
+    own = {"clients[0].link.down_latency": SPREAD}
+    for row in each(played(world(**own))):
+        key = row.client, row["round"]
+        down_s = drawn(*key, "download", link="down")
+        assert row.downlink_s == pytest.approx(down_s + row.downlink_bytes / 20 / MBPS)
+    constant = {"clients[0].link.down_latency": "7 ms"}
+    for row in each(played(world(**constant))):
+        assert row.downlink_s == pytest.approx(0.007 + row.downlink_bytes / 20 / MBPS)
+
+
+def test_a_handshake_and_slow_start_take_the_round_trips_of_the_message():
+    """Beside what a path without latency takes, an upload of one window has a round
+    trip of handshake and the way up: three times its draw.
+    """
+    tcp = {"network.model": "tcp", "compression.k": 100}
+    rows, still = each(played(world(**tcp))), each(played(world("0 s", **tcp)))
+    for row, alone in zip(rows, still, strict=True):
+        assert row.uplink_bytes < 14480
+        waited_s = row.uplink_s - alone.uplink_s
+        delay_s = drawn(row.client, row["round"], "upload")
+        assert waited_s == pytest.approx(3 * delay_s, rel=1e-9)
+
+
+def test_the_way_back_has_its_own_share_of_a_round_trip():
+    tcp = {
+        "network.model": "tcp",
+        "compression.k": 100,
+        "clients[0].link.down_latency": "7 ms",
+    }
+    rows = each(played(world(**tcp)))
+    none = {**tcp, "clients[0].link.down_latency": "0 s"}
+    for row, alone in zip(rows, each(played(world("0 s", **none))), strict=True):
+        delay_s = drawn(row.client, row["round"], "upload")
+        assert row.uplink_s - alone.uplink_s == pytest.approx(2 * delay_s + 0.007)
+
+
+def test_draws_hang_neither_on_other_clients_nor_on_the_order_of_messages():
+    few = played(world()).set_index(["round", "client"])
+    order = {"clients[0].count": 5, "participation.clients_per_round": 5}
+    many = played(world(**order)).set_index(["round", "client"])
+    assert many.loc[few.index, "uplink_s"].tolist() == few["uplink_s"].tolist()
+    mode = {"aggregation": {"mode": "asynchronous", "concurrency": 1}}
+    turns = each(played(world(**mode)))
+    assert len({row["round"] for row in turns}) > 1
+    for row in turns:
+        delay_s = drawn(row.client, row["round"], "upload")
+        assert row.uplink_s == pytest.approx(delay_s + row.uplink_bytes / 5 / MBPS)
+
+
+def test_a_message_that_is_sent_again_draws_again():
+    faults = {"faults": {"messages": {"lost": 0.5, "timeout": "1 s", "tries": 9}}}
+    run = worlds.play(world(**faults, rounds=6), time_only=True)
+    spans = run.spans[run.spans["kind"] == "upload"]
+    again = 0
+    for key, tries in spans.groupby(["client", "round"]):
+        client, round = map(int, key)
+        for nth, (_, row) in enumerate(tries.sort_values("started_at_s").iterrows()):
+            size = run.participations.set_index(["client", "round"]).loc[key]
+            each_bytes = size.uplink_bytes / len(tries)
+            spent_s = row.finished_at_s - row.started_at_s
+            delay_s = drawn(client, round, "upload", nth)
+            assert spent_s == pytest.approx(delay_s + each_bytes / 5 / MBPS)
+            again += nth > 0
+    assert again
+
+
+def test_a_table_is_drawn_row_by_row(tmp_path):
+    table = tmp_path / "rtt.csv"
+    table.write_text("rtt_ms,often\n40,1\n90,0\n1000,3\n")
+    of_table = {"table": str(table), "column": "rtt_ms", "unit": "ms"}
+    weighted = {"per_message": {**of_table, "weights": "often"}}
+    rows = each(played(world(weighted, rounds=20)))
+    delays = {round(row.uplink_s - row.uplink_bytes / 5 / MBPS, 9) for row in rows}
+    assert delays == {0.04, 1.0}
+
+
+def test_play_again_for_blame_meets_the_same_delays(monkeypatch):
+    """What the server would have waited for all clients is what it did wait."""
+    shared, waited = {"clients[0].count": 4, "network.server.receive": "8 Mbps"}, []
+
+    def compare(flights, work, network, **options):
+        spent_s = max(flight.elapsed_s for flight in flights)
+        uploads_s = blame.play_uploads_again(flights, flights[0], network)
+        waited.append((spent_s, blame.play_again(flights, network), uploads_s))
+        return blame.blame_round(flights, work, network, **options)
+
+    monkeypatch.setattr(server, "blame_round", compare)
+    worlds.play(world(**shared), time_only=True)
+    assert len(waited) == 3
+    for spent_s, again_s, uploads_s in waited:
+        assert again_s == pytest.approx(spent_s, rel=1e-9)
+        assert uploads_s == pytest.approx(spent_s, rel=1e-9)
+
+
+def test_edge_servers_have_no_access_link_and_so_none_of_its_delays():
+    tiers = [{"name": "edge", "count": 2, "latency": "5 ms", "up": "40 Mbps"}]
+    below = {
+        "network": {"topology": "tree", "tiers": tiers},
+        "aggregation": {"edge_servers": {"at": "edge"}},
+        "clients[0].count": 4,
+    }
+    run = worlds.play(world(**below), time_only=True)
+    for row in each(run.participations):
+        delay_s = drawn(row.client, row["round"], "upload")
+        assert row.uplink_s == pytest.approx(delay_s + row.uplink_bytes / 5 / MBPS)
+
+
+def test_a_resolved_scenario_says_per_message_and_plays_the_same():
+    made = world()
+    plain = yaml.safe_load(dump_scenario(made))
+    assert plain["clients"][0]["link"]["latency"]["per_message"]["uniform"] == {
+        "low": "20 ms",
+        "high": "220 ms",
+    }
+    again = worlds.play(load_scenario(plain), time_only=True)
+    assert again.fingerprint == worlds.play(made, time_only=True).fingerprint
+
+
+def test_shaped_deployments_refuse_them():
+    parts = Parts(world())
+    with pytest.raises(InputError, match="differ from message to message"):
+        _require_star(parts)
+
+
+def test_the_mean_of_many_draws_is_the_laws():
+    latency = {"per_message": {"lognormal": {"mean": "50 ms", "cv": 1.0}}}
+    rows = played(world(latency, rounds=500))
+    delays = rows["uplink_s"] - rows["uplink_bytes"] / 5 / MBPS
+    assert delays.mean() == pytest.approx(0.05, abs=4 * 0.05 / np.sqrt(len(delays)))
+    assert delays.std() == pytest.approx(0.05, rel=0.15)

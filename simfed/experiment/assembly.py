@@ -33,7 +33,12 @@ from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.world import World
 from simfed.ground.errors import InputError, within
-from simfed.ground.measure import MEASURES, Measure
+from simfed.ground.measure import (
+    ACCURACY,
+    Measure,
+    choose_measure,
+    list_measure_keys,
+)
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -274,14 +279,16 @@ class Parts(WorldParts):
 
     @property
     def measure(self) -> Measure:
-        """The measure of the task's models."""
-        return MEASURES[self.task]
+        """The measure of the task's models that counts."""
+        return choose_measure(self.task, self.scenario.evaluation.measures)
 
     @property
     def own_columns(self) -> OwnColumns:
-        """The columns that scenario and measure add to the tables of the run."""
+        """The columns that scenario and measures add to the tables of the run."""
         columns = dict(self.scenario.own_columns)
-        for table, names in measure_columns(self.measure).items():
+        named, classes = self.scenario.evaluation.measures, self.tasks.setting.classes
+        keys = list_measure_keys(self.task, named, classes)
+        for table, names in measure_columns(keys).items():
             columns[table] = (*columns.get(table, ()), *names)
         return columns
 
@@ -402,6 +409,11 @@ def check_data(scenario: Scenario) -> None:
         allowed = f"a method without classes for a {sizes.task} task, such as fedavg"
         problem = f"{method.kind} compares classes"
         raise InputError(allowed, where="method.kind", got=method.kind, problem=problem)
+    named = scenario.evaluation.measures
+    if sizes.task != "classification" and named != (ACCURACY.key,):
+        task_measure = choose_measure(sizes.task, named).name
+        allowed = f"no measures of classes, as a {sizes.task} task has {task_measure}"
+        raise InputError(allowed, where="evaluation.measures", got=[*named])
     samples, kind = sizes.train_samples, data.partition.kind
     if kind == "natural" and clients > sizes.owners:
         if not sizes.owners:

@@ -54,7 +54,8 @@ class Glance(Recorder):
         """Prototype → (round, value), where models were evaluated."""
         self.decisions: list[tuple[Decision, ...]] = []
         """Per round those of the uploads settled there."""
-        self._place = PrototypeResult._fields.index(measure)
+        columns = (*PrototypeResult._fields, *(own or {}).get("prototypes", ()))
+        self._place = columns.index(measure)
 
     def settle(self) -> None:
         """Sum up the round that ended, and keep or drop its rows."""

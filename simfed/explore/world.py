@@ -122,7 +122,7 @@ class ExploredWorld:
             "chooses": self.policy if self.run is not None and self.learned else "",
             "rounds": self.scenario.rounds,
             "clients": self.scenario.client_count,
-            "measure": {"key": measure.key, "name": measure.name},
+            "measure": {"name": measure.name, "share": measure.is_share},
             "knobs": [vars(knob) for knob in knobs],
         }
 

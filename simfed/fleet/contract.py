@@ -141,8 +141,13 @@ class Evaluation:
 
     accuracy: float
     loss: float
-    measure: float | None = None
-    """The measure of the task's models, where that is not the accuracy."""
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    """By key, the one that counts first; empty where that is the accuracy alone."""
+
+    @property
+    def headline(self) -> float | None:
+        """The measure by which the models are judged."""
+        return next(iter(self.measures.values()), self.accuracy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +158,8 @@ class PersonalEvaluation:
     loss: float
     own_accuracy: float
     own_loss: float
-    measure: float | None = None
-    own_measure: float | None = None
+    measures: Mapping[str, float | None] = field(default_factory=dict)
+    """As of `Evaluation`, on the test set; a task's measure also as `own_measure`."""
 
 
 @dataclass(frozen=True, slots=True)

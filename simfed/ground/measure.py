@@ -1,12 +1,13 @@
 """Measures of models, per kind of task, and which direction is better.
 
-Thresholds, comparisons, pages and progress ask here.
+Thresholds, comparisons, pages and progress ask here. A task has its measure; of a
+classification a scenario may name others (`evaluation.measures`), and the first counts.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from simfed.ground.errors import InputError
@@ -24,10 +25,12 @@ class Measure:
     name: str
     """The name for people."""
     key: str
-    """The name in frames and summaries: `accuracy` or `measure`."""
+    """The name in frames and summaries: `accuracy`, `auc`, …; `measure` of a task."""
     higher_is_better: bool
     is_share: bool
     """True if it goes from 0 to 1 and is written in percent."""
+    sides: int | None = None
+    """Guessing chooses from so many; None: from all classes."""
 
     @property
     def column(self) -> str:
@@ -79,7 +82,7 @@ class Measure:
         ('85 %', 'RMSE 2.5')
         """
         number = self.number(threshold)
-        return number if self.is_share else f"{self.name} {number}"
+        return number if self == ACCURACY else f"{self.name} {number}"
 
     def gap(self, difference: float, sign: str = "") -> str:
         """Return how far two values are apart, for people.
@@ -124,14 +127,18 @@ class Measure:
         >>> perplexity = MEASURES["next-token"]
         >>> [perplexity.beats_guessing(value, 96) for value in (100, 50)]
         [False, True]
+        >>> CLASS_MEASURES["auc"].beats_guessing(0.4, 10)
+        False
         """
         if classes < 2:
             return True
-        return threshold > 1 / classes if self.higher_is_better else threshold < classes
+        sides = self.sides or classes
+        return threshold > 1 / sides if self.higher_is_better else threshold < sides
 
     def guess(self, classes: int) -> str:
         """Return, for people, the measure of guessing among so many classes."""
-        return f"{100 / classes:.3g} %" if self.is_share else f"{classes}"
+        sides = self.sides or classes
+        return f"{100 / sides:.3g} %" if self.is_share else f"{sides}"
 
     def check(self, threshold: float, *, where: str) -> float:
         """Return the threshold.
@@ -139,11 +146,8 @@ class Measure:
         Raises: `InputError` for one that no model can reach or all do.
         """
         if self.is_share and not 0 < threshold <= 1:
-            allowed = (
-                "an accuracy above 0, at most 1"
-                if self == ACCURACY
-                else "above 0, at most 1"
-            )
+            article = "a" if self.name[0] == "b" else "an"
+            allowed = f"{article} {self.name} above 0, at most 1"
             raise InputError(allowed, where=where, got=threshold)
         if not 0 < threshold < math.inf:
             raise InputError(f"{self.name} above 0", where=where, got=threshold)
@@ -169,6 +173,53 @@ MEASURES = {
 """The measure of each task: the share of right answers; the root of the mean squared
 error, in the target's unit; the perplexity per character."""
 
+RECALL = "recall"
+"""The measure that is a number per class, so that it cannot come first."""
+
+CLASS_MEASURES = {
+    "accuracy": ACCURACY,
+    "balanced-accuracy": Measure(
+        "balanced accuracy", "balanced_accuracy", higher_is_better=True, is_share=True
+    ),
+    "auc": Measure("AUC", "auc", higher_is_better=True, is_share=True, sides=2),
+}
+"""The measures of a classification that are one number: the share of right answers;
+the mean of the classes' recalls; the mean over classes of the area under the curve of
+one class against the rest."""
+
+SHARES = frozenset(one.key for one in CLASS_MEASURES.values())
+"""The keys of measures that go from 0 to 1."""
+
+_BY_NAME = {one.name: one for one in (*MEASURES.values(), *CLASS_MEASURES.values())}
+
+
+def choose_measure(task: str, names: Sequence[str]) -> Measure:
+    """Return the measure that counts: the first of those named, or the task's.
+
+    names: `evaluation.measures`, of a classification.
+
+    >>> choose_measure("classification", ["auc", "recall"]).column
+    'test_auc'
+    """
+    return CLASS_MEASURES[names[0]] if task == "classification" else MEASURES[task]
+
+
+def list_measure_keys(task: str, names: Sequence[str], classes: int) -> list[str]:
+    """Return the keys of all measures beside the share of right answers.
+
+    >>> list_measure_keys("classification", ["accuracy", "auc", "recall"], 2)
+    ['auc', 'recall_0', 'recall_1']
+    """
+    if task != "classification":
+        return [MEASURES[task].key]
+    keys: list[str] = []
+    for name in names:
+        if name == RECALL:
+            keys += (f"{RECALL}_{label}" for label in range(classes))
+        elif name != "accuracy":
+            keys.append(CLASS_MEASURES[name].key)
+    return keys
+
 
 def read_measure(manifest: dict[str, Plain]) -> Measure:
     """Return the measure of a run's models from its manifest.
@@ -179,11 +230,7 @@ def read_measure(manifest: dict[str, Plain]) -> Measure:
     'test_measure'
     """
     measure = manifest.get("measure")
-    if measure is None:
-        return ACCURACY
-    return Measure(
-        measure["name"], "measure", measure["better"] == "higher", is_share=False
-    )
+    return ACCURACY if measure is None else _BY_NAME[measure["name"]]
 
 
 def find_common_measure(measures: Iterable[Measure], *, where: str) -> Measure:

@@ -20,6 +20,7 @@ from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
 from simfed.ground.method import Field, Layout
 from simfed.ground.plain import Plain
+from simfed.learn.federation import Federation
 from simfed.learn.lowrank import decode
 from simfed.learn.parcel import Part
 
@@ -144,32 +145,36 @@ def check_magnitude(
             raise InputError(
                 "counts of at least 0", where=name, got=f"{float(value.min()):.4g}"
             )
-        if of_plan.kind != "buffers" or not value.numel():
-            continue
-        if bool((value[variances] < 0).any()):
+        if of_plan.kind == "buffers" and bool((value[variances] < 0).any()):
             least = float(value[variances].min())
             raise InputError("variances of at least 0", where=name, got=f"{least:.4g}")
 
 
-def read_rows(
-    part: Part, test_groups: Tensor, groups: int, *, classified: bool
-) -> Tensor:
-    """Return the results of a client's own model on the test set.
+def read_rows(part: Part, data: Federation) -> Tensor:
+    """Return the results of a client's own model on the test set; see `join_tests`.
 
-    They are per group samples, right answers (shares of them, where nothing is
-    `classified`) and the sum of losses.
+    They are per group samples, right answers (shares of them, where the task is no
+    classification) and the sum of losses; where measures need it then per class
+    samples, right answers and AUC.
     """
-    if isinstance(part, bytes) or part.dtype.kind != "f" or part.shape != (3, groups):
-        raise InputError(f"3 rows of {groups} numbers", where="rows", got="other ones")
+    groups, classes = data.groups, data.classes if data.measures[1:] else 0
+    width = groups + classes
+    if isinstance(part, bytes) or part.dtype.kind != "f" or part.shape != (3, width):
+        raise InputError(f"3 rows of {width} numbers", where="rows", got="other ones")
     rows = torch.tensor(part, dtype=torch.float64)
     samples, right, losses = rows
-    counts = torch.bincount(test_groups.cpu(), minlength=groups)
-    if not bool((samples == counts).all()):
+    counts = [torch.bincount(data.test_groups.cpu(), minlength=groups)]
+    if classes:
+        counts.append(torch.bincount(data.test_labels.cpu(), minlength=classes))
+    if not bool((samples == torch.cat(counts)).all()):
         raise InputError("the samples of the test set", where="rows", got="others")
+    losses, aucs = losses[:groups], losses[groups:]
     # no NaN is at least 0
     honest = bool((losses >= 0).all() and right.isfinite().all())
+    honest &= bool((aucs.isnan() | ((aucs >= 0) & (aucs <= 1))).all())
     if not honest or (
-        classified and not bool(((right >= 0) & (right <= samples)).all())
+        data.task == "classification"
+        and not bool(((right >= 0) & (right <= samples)).all())
     ):
         raise InputError(
             "right answers and losses of the test set", where="rows", got="others"

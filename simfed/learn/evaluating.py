@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
-import torch
 from torch import Tensor
 
 from simfed.fleet.contract import Evaluation, PersonalEvaluation
@@ -13,7 +13,7 @@ from simfed.ground.method import Method, State
 from simfed.learn.clients import Unit, Units
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit
-from simfed.learn.mixes import compute_own_mix, evaluate_in_mix
+from simfed.learn.mixes import compute_own_mix, evaluate_in_mix, join_tests
 from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
 from simfed.tasks.tasks import Tasks
@@ -64,7 +64,7 @@ class Evaluating:
             self._kit.flops[prototype] * samples for _, (prototype, *_) in units
         ]
 
-    def successes(self, answers: Sequence[Tensor]) -> dict[str, dict[str, float]]:
+    def successes(self, answers: Sequence[Any]) -> dict[str, dict[str, float]]:
         """Return per prototype the share of marked images that a backdoor gets through.
 
         It is there where there is one and the answers to `units` say it.
@@ -78,18 +78,21 @@ class Evaluating:
             for name, (images, taken) in zip(names, counts, strict=True)
         }
 
-    def of_prototypes(self, answers: Sequence[Tensor]) -> Evaluations:
+    def of_prototypes(self, answers: Sequence[Any]) -> Evaluations:
         """Return the results of `units` where clients have no models of their own."""
         parts = self._kit.parts
         tested = {
-            name: torch.stack(list(answers[at * parts : (at + 1) * parts])).sum(0).cpu()
+            name: join_tests(answers[at * parts : (at + 1) * parts], self._data)
             for at, name in enumerate(self._scenario.prototypes)
         }
         prototypes = {}
         for name, rows in tested.items():
-            samples, right, losses = (float(row.sum()) for row in rows)
-            measure = self._data.objective.measure(losses / samples)
-            prototypes[name] = Evaluation(right / samples, losses / samples, measure)
+            groups = self._data.groups
+            samples, right, losses = (float(row[:groups].sum()) for row in rows)
+            accuracy, loss = right / samples, losses / samples
+            by_class = rows[:, groups:]
+            measures = self._data.objective.measures(accuracy, loss, by_class)
+            prototypes[name] = Evaluation(accuracy, loss, measures)
         if not self._scenario.evaluates_clients:
             return prototypes, {}
         clients = range(len(self._data.owned))
@@ -104,7 +107,7 @@ class Evaluating:
         Of a prototype it is the mean over those of its clients that have one.
         """
         clients = {
-            client: self._in_mix(client, rows.cpu()) for client, rows in answers.items()
+            client: self._in_mix(client, rows) for client, rows in answers.items()
         }
         prototypes = {}
         for name in self._scenario.prototypes:
@@ -116,9 +119,15 @@ class Evaluating:
             if mine:
                 accuracy = math.fsum(one.accuracy for one in mine) / len(mine)
                 loss = math.fsum(one.loss for one in mine) / len(mine)
-                measures = [one.measure for one in mine if one.measure is not None]
-                measure = math.fsum(measures) / len(measures) if measures else None
-                prototypes[name] = Evaluation(accuracy, loss, measure)
+                # what one lacks (a class that the test set has not) all lack
+                measures = {
+                    key: None
+                    if value is None
+                    else math.fsum(one.measures[key] or 0.0 for one in mine) / len(mine)
+                    for key, value in mine[0].measures.items()
+                    if not key.startswith("own_")
+                }
+                prototypes[name] = Evaluation(accuracy, loss, measures)
         return prototypes, clients
 
     def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from simfed.compress.vectors import move_positions
+from simfed.ground.measure import ACCURACY
 from simfed.ground.seeding import Streams
 from simfed.learn.data import Dataset, load_data, split_of
 from simfed.learn.data.looks import apply_looks, draw_public_samples
@@ -41,6 +42,7 @@ class Federation:
         device: torch.device = CPU,
         *,
         owners: Positions | None = None,
+        measures: tuple[str, ...] = (ACCURACY.key,),
     ) -> None:
         """Deal a data set.
 
@@ -51,13 +53,15 @@ class Federation:
             device: of the tensors.
             owners: per client which owner of the data set it is, where clients are
                 owners.
+            measures: of a classification's models, the one that counts first.
         """
         self.device = device
         self.owned = owned
         """The positions of each client's samples in the training set."""
         self.classes = dataset.classes
         self.task, self.tokens = dataset.task, dataset.tokens
-        self.objective: Objective = choose_objective(dataset)
+        self.measures = measures
+        self.objective: Objective = choose_objective(dataset, measures)
         self.input_shape = dataset.facts.input_shape
         self._stored = _copy_to_device(dataset.train_images, device)
         self._affine = [
@@ -177,7 +181,14 @@ def load_federation(
         public = draw_public_samples(
             own_file, dataset, scenario.dataset.public, streams, scenario.dataset.layout
         )
-    return Federation(dataset, split.clients, public, device, owners=split.owners)
+    return Federation(
+        dataset,
+        split.clients,
+        public,
+        device,
+        owners=split.owners,
+        measures=scenario.evaluation.measures,
+    )
 
 
 def draw_local(

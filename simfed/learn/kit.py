@@ -35,7 +35,7 @@ from simfed.learn.federation import (
 )
 from simfed.learn.flat import FlatModel
 from simfed.learn.losses import DIVERGENCES
-from simfed.learn.mixes import label_counts, sum_by_group
+from simfed.learn.mixes import TestPart, join_tests, label_counts, sum_by_group
 from simfed.learn.models import build_model
 from simfed.learn.models.build import find_last_linear
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
@@ -227,23 +227,19 @@ class Kit:
         """Samples of the whole public set."""
         return len(self._data.public)
 
-    def batches(
-        self, who: Who, round: int, epochs: int | None = None
-    ) -> list[Positions]:
+    def batches(self, who: Who, round: int) -> list[Positions]:
         """Return the positions of the samples of each local step.
 
-        They are as the scenario's `training` says, or so many epochs in orders of their
-        own.
+        They are as the scenario's `training` says.
         """
-        purpose = "batch" if epochs is None else "further batch"
-        rng = self._streams(purpose, who.client, who.key(round))
+        rng = self._streams("batch", who.client, who.key(round))
         owned = self._data.owned[who.client]
         if self._any_attack and self.attack_on(who.client, round) is not None:
             owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
-        return draw_local(rng, owned, self.training, epochs or who.epochs)
+        return draw_local(rng, owned, self.training, who.epochs)
 
     def attack_on(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""
@@ -310,8 +306,6 @@ class Kit:
         loss: Loss | None = None,
         correction: Callable[[Tensor], Tensor] | None = None,
         rate: float | None = None,
-        epochs: int | None = None,
-        fixed: Sequence[slice] = (),
     ) -> tuple[Model, float]:
         """Train `model` on the client's own data; return the model and its mean loss.
 
@@ -322,12 +316,10 @@ class Kit:
             loss: of a batch; None: mean cross-entropy, in the fastest passes there are.
             correction: weights → what is added to each step's gradient.
             rate: in place of the scenario's.
-            epochs: in place of the scenario's steps or epochs; see `batches`.
-            fixed: places of weights that stay as they are.
         """
         seat = self._seats[who.prototype]
         seat.flat.to_change(model)
-        batches = self.batches(who, round, epochs)
+        batches = self.batches(who, round)
         with self.noise(who, round):
             losses = seat.trainer.descend(
                 batches,
@@ -336,7 +328,6 @@ class Kit:
                 if loss is None
                 else partial(seat.differentiate, loss),
                 corrections=() if correction is None else [correction],
-                fixed=fixed,
             )
         return seat.flat.values(), sum(value.item() for value in losses) / len(batches)
 
@@ -626,21 +617,26 @@ class Kit:
 
     def test(
         self, prototype: str, model: Values, part: int = 0, parts: int = 1
-    ) -> Tensor:
-        """Return the test results per class or client of the test set, or of a part.
+    ) -> TestPart:
+        """Return the test results per class or client of a part of the test set.
 
         They are samples, right answers, sum of cross-entropies.
         """
         some = find_stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
         data = self._data
-        return sum_by_group(
+        rows = sum_by_group(
             logits,
             data.test_labels[some],
             data.objective,
             data.test_groups[some],
             data.groups,
         )
+        return TestPart(rows, data.objective.scores(logits))
+
+    def test_own(self, prototype: str, model: Values) -> Tensor:
+        """Return the results of a client's own model on the test set; `join_tests`."""
+        return join_tests([self.test(prototype, model)], self._data)
 
     def attack_success(self, prototype: str, model: Values) -> Tensor:
         """Return (2,): test images, and how many are taken for the backdoor's target.

@@ -5,12 +5,15 @@ That is the samples of the same owner, or all in the client's own label mix.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 import torch
 from torch import Tensor
 
 from simfed.fleet.contract import PersonalEvaluation
 from simfed.learn.federation import Federation
-from simfed.learn.objective import Objective
+from simfed.learn.objective import Objective, count_by_class
 
 
 def sum_by_group(
@@ -31,6 +34,30 @@ def sum_by_group(
     zeros = torch.zeros(groups, dtype=torch.float64, device=outputs.device)
     columns = (torch.ones_like(right), right, losses)
     return torch.stack([zeros.index_add(0, places, column) for column in columns])
+
+
+class TestPart(NamedTuple):
+    """The results of a model on a part of the test set."""
+
+    rows: Tensor
+    """(3, groups), from `sum_by_group`."""
+    scores: Tensor | None
+    """(n, classes) where measures need them."""
+
+
+def join_tests(parts: Sequence[TestPart], data: Federation) -> Tensor:
+    """Return the results of a model on the whole test set, on the CPU.
+
+    They are (3, groups) of `sum_by_group`; where measures need it, (3, classes) of
+    `count_by_class` beside them.
+    """
+    rows = torch.stack([part.rows for part in parts]).sum(0)
+    scores = [part.scores for part in parts if part.scores is not None]
+    if scores:
+        labels, ranks = data.test_labels, "auc" in data.measures
+        classes = count_by_class(torch.cat(scores), labels, data.classes, ranks=ranks)
+        rows = torch.cat([rows, classes], dim=1)
+    return rows.cpu()
 
 
 def label_counts(data: Federation, client: int) -> Tensor:
@@ -55,25 +82,24 @@ def compute_own_mix(data: Federation, client: int) -> Tensor:
 
 
 def evaluate_in_mix(
-    measured: Tensor, mix: Tensor, objective: Objective
+    tested: Tensor, mix: Tensor, objective: Objective
 ) -> PersonalEvaluation:
-    """Return share and loss in a client's mix of groups.
+    """Return share and loss in a client's mix of groups, and the test set's measures.
 
-    They are from `sum_by_group` and `compute_own_mix`.
+    They are from `join_tests` and `compute_own_mix`. What counts by class is of the
+    whole test set alone.
 
     Groups that the test set lacks count nothing in the client's own mix.
     """
-    counts, right, losses = measured
+    (counts, right, losses), by_class = tested[:, : len(mix)], tested[:, len(mix) :]
     total = float(counts.sum())
     mix = mix.double() * (counts > 0)
     share = mix / mix.sum().clamp(min=1)
     each = counts.clamp(min=1)
     loss, own_loss = float(losses.sum()) / total, float((share * losses / each).sum())
-    return PersonalEvaluation(
-        accuracy=float(right.sum()) / total,
-        loss=loss,
-        own_accuracy=float((share * right / each).sum()),
-        own_loss=own_loss,
-        measure=objective.measure(loss),
-        own_measure=objective.measure(own_loss),
-    )
+    accuracy = float(right.sum()) / total
+    own_accuracy = float((share * right / each).sum())
+    measures = objective.measures(accuracy, loss, by_class)
+    own = objective.measures(own_accuracy, own_loss, by_class[:, :0])
+    measures |= {f"own_{key}": value for key, value in own.items()}
+    return PersonalEvaluation(accuracy, loss, own_accuracy, own_loss, measures)

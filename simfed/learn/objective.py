@@ -10,10 +10,13 @@ import math
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from simfed.ground.errors import InputError
+from simfed.ground.measure import ACCURACY, CLASS_MEASURES, RECALL
 from simfed.learn.data import Dataset
 from simfed.learn.losses import cross_entropy
 
@@ -39,13 +42,31 @@ class Objective(Protocol):
         """
         ...
 
-    def measure(self, loss: float) -> float | None:
-        """Return the measure of a mean loss; None: the mean share is the measure."""
+    def scores(self, outputs: Tensor) -> Tensor | None:
+        """Return the outputs from which measures are counted beside `each`, if any."""
+        ...
+
+    def measures(
+        self, accuracy: float, loss: float, by_class: Tensor
+    ) -> dict[str, float | None]:
+        """Return by key the measures of a model, the one that counts first.
+
+        None are there where that is the accuracy alone.
+
+        Args:
+            accuracy: the mean share of right answers.
+            loss: the mean loss.
+            by_class: from `count_by_class`; without columns where `scores` has none.
+        """
         ...
 
 
+@dataclass(frozen=True)
 class Classification:
     """Cross-entropy. Outputs (n, classes), targets (n,)."""
+
+    named: tuple[str, ...] = (ACCURACY.key,)
+    """The scenario's `evaluation.measures`."""
 
     def loss(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return the mean cross-entropy, and its gradient in the logits."""
@@ -61,9 +82,31 @@ class Classification:
             outputs, targets
         )
 
-    def measure(self, loss: float) -> float | None:
-        """Return None: the share of right answers counts."""
-        return None
+    def scores(self, outputs: Tensor) -> Tensor | None:
+        """Return the logits where more than the accuracy is measured."""
+        return None if self.named == (ACCURACY.key,) else outputs
+
+    def measures(
+        self, accuracy: float, loss: float, by_class: Tensor
+    ) -> dict[str, float | None]:
+        """Return what the scenario names; a class without samples has no recall."""
+        values: dict[str, float | None] = {}
+        if not by_class.numel():
+            return values
+        samples, right, auc = by_class
+        recalls = right / samples
+        of = {"accuracy": accuracy, "balanced-accuracy": recalls.nanmean().item()}
+        of["auc"] = auc.nanmean().item()
+        for name in self.named:
+            if name == RECALL:
+                numbers = enumerate(recalls.tolist())
+                values |= {
+                    f"{RECALL}_{label}": None if math.isnan(recall) else recall
+                    for label, recall in numbers
+                }
+            else:
+                values[CLASS_MEASURES[name].key] = of[name]
+        return values
 
 
 @dataclass(frozen=True)
@@ -94,9 +137,14 @@ class Regression:
         squares = self.losses(outputs, targets)
         return 1 - squares / self.variance, squares
 
-    def measure(self, loss: float) -> float | None:
+    def scores(self, outputs: Tensor) -> None:
+        """Return None: there are no classes."""
+
+    def measures(
+        self, accuracy: float, loss: float, by_class: Tensor
+    ) -> dict[str, float | None]:
         """Return the root of the mean squared error, in the target's unit."""
-        return self.sd * float(loss**0.5)
+        return {"measure": self.sd * float(loss**0.5)}
 
 
 class NextToken:
@@ -124,9 +172,14 @@ class NextToken:
         right = (outputs.argmax(2) == targets).double()
         return right.mean(1), rows.view_as(targets).mean(1)
 
-    def measure(self, loss: float) -> float | None:
+    def scores(self, outputs: Tensor) -> None:
+        """Return None: a character's class is no person's."""
+
+    def measures(
+        self, accuracy: float, loss: float, by_class: Tensor
+    ) -> dict[str, float | None]:
         """Return the perplexity per character."""
-        return math.inf if loss > _MOST_NATS else math.exp(loss)
+        return {"measure": math.inf if loss > _MOST_NATS else math.exp(loss)}
 
 
 def _list_cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
@@ -144,9 +197,49 @@ def _list_cross_entropies(outputs: Tensor, targets: Tensor) -> Tensor:
     return losses
 
 
-def choose_objective(data: Dataset) -> Objective:
-    """Return the objective of the data set's task."""
+def count_by_class(
+    logits: Tensor, labels: Tensor, classes: int, *, ranks: bool
+) -> Tensor:
+    """Return per class samples, right answers and AUC, (3, classes) float64.
+
+    AUC is that of the class against all others by softmax, the share of pairs of a
+    sample of the class and another one of which the first has the higher probability;
+    equal ones count half (Hanley and McNeil 1982). It is NaN where the test set has no
+    such pairs, and where `ranks` does not ask for it. What is no number counts as 0.
+
+    >>> logits = torch.tensor([[2.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
+    >>> count_by_class(logits, torch.tensor([0, 0, 1, 1]), 2, ranks=True).tolist()
+    [[2.0, 2.0], [2.0, 1.0], [0.875, 0.875]]
+    """
+    samples = torch.bincount(labels, minlength=classes).double()
+    right = torch.bincount(labels[logits.argmax(1) == labels], minlength=classes)
+    auc = torch.full_like(samples, math.nan)
+    shares = torch.softmax(logits.double(), dim=1).nan_to_num(0.0)
+    for label in range(classes if ranks else 0):
+        own = labels == label
+        ours, others = shares[own, label], shares[~own, label].sort().values
+        # those below each of ours, and those that are not above: ties count half
+        below = torch.searchsorted(others, ours) + torch.searchsorted(
+            others, ours, right=True
+        )
+        auc[label] = below.sum() / 2 / (len(ours) * len(others) or math.nan)
+    return torch.stack([samples, right.double(), auc])
+
+
+def choose_objective(
+    data: Dataset, measures: tuple[str, ...] = (ACCURACY.key,)
+) -> Objective:
+    """Return the objective of the data set's task.
+
+    measures: the scenario's, of a classification.
+
+    Raises: `InputError` where AUC is asked for and all test samples are of one class.
+    """
+    classified = data.task == "classification"
+    if classified and "auc" in measures and len(np.unique(data.test_labels)) == 1:
+        allowed = "without auc, as all test samples are of one class"
+        raise InputError(allowed, where="evaluation.measures", got=[*measures])
     if data.task == "regression":
         variance = float(data.test_labels.var(dtype="float64")) or 1.0
         return Regression(variance, data.target_sd)
-    return NextToken() if data.task == "next-token" else Classification()
+    return Classification(measures) if classified else NextToken()

@@ -20,6 +20,7 @@ _ACTIVITIES = {
     "distil_public": "distillation",
     "own_loss": "local_losses",
     "test": "evaluation",
+    "test_own": "evaluation",
     "attack_success": "evaluation",
 }
 """Unit of work → what its time is spent on; of clients' work some is told apart."""

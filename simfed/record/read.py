@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.inputs import find_memory_bytes, read_json, read_text
-from simfed.ground.measure import Measure, read_measure
+from simfed.ground.measure import CLASS_MEASURES, Measure, read_measure
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.tables import open_parquet
@@ -113,6 +113,16 @@ class Run:
     def measure(self) -> Measure:
         """The measure of its models: accuracy, or a loss of its task."""
         return read_measure(self.manifest)
+
+    @property
+    def measures(self) -> list[Measure]:
+        """The measure of its models, then the others that are one number each."""
+        others = [
+            one
+            for one in CLASS_MEASURES.values()
+            if one.column in self.prototypes and self.measure.key != "measure"
+        ]
+        return [*dict.fromkeys([self.measure, *others])]
 
     @cached_property
     def scenario(self) -> dict[str, Plain]:

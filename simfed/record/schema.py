@@ -18,7 +18,7 @@ True
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import (
     TYPE_CHECKING,
@@ -30,7 +30,6 @@ from typing import (
     get_type_hints,
 )
 
-from simfed.ground.measure import Measure
 from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import CHOICES, OUTCOMES, LinkUse
 
@@ -418,16 +417,21 @@ def list_phases(names: Iterable[str]) -> dict[str, str]:
     return dict(phases)
 
 
-def measure_columns(measure: Measure) -> OwnColumns:
-    """Return the columns of a run whose models are judged by this measure.
+def measure_columns(keys: Sequence[str]) -> OwnColumns:
+    """Return the columns of a run whose models are measured by more than accuracy.
 
-    >>> from simfed.ground.measure import MEASURES
-    >>> measure_columns(MEASURES["regression"])
+    keys: of the measures, see `list_measure_keys`.
+
+    >>> measure_columns(["measure"])
     {'prototypes': ('test_measure',), 'clients': ('measure', 'own_measure')}
+    >>> measure_columns(["auc"])
+    {'prototypes': ('test_auc',), 'clients': ('auc',)}
     """
-    if measure.key == "accuracy":
+    if not keys:
         return {}
-    return {OWN_LOSSES: (measure.column,), "clients": ("measure", "own_measure")}
+    own = ("own_measure",) if "measure" in keys else ()
+    tests = tuple(f"test_{key}" for key in keys)
+    return {OWN_LOSSES: tests, "clients": (*keys, *own)}
 
 
 EPSILON = "epsilon"

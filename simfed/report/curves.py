@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pandas as pd
 
 from simfed.ground.errors import InputError, check_known
-from simfed.ground.measure import find_common_measure
+from simfed.ground.measure import CLASS_MEASURES, SHARES, find_common_measure
 from simfed.report import frames
 from simfed.report.pictures import (
     build_figure,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 _Y_LABELS = {
-    "accuracy": "test accuracy",
+    **{one.key: f"test {one.name}" for one in CLASS_MEASURES.values()},
     "measure": "test measure",
     "loss": "test loss",
     "kd_loss": "distillation loss",
@@ -133,7 +133,7 @@ def draw_curves(
     ax.set_xlabel(x_label)
     ax.set_ylabel(_Y_LABELS.get(y, y))
     ax.set_xlim(left=0)
-    if y == "accuracy":
+    if y in SHARES:
         ax.set_ylim(0, 1)  # an R² below 0 is worse than no model, and left out
         ax.set_yticks([0, 0.2, 0.4, 0.6, 0.8, 1])
     ax.grid(color="black", alpha=0.12, lw=0.4)

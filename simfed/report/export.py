@@ -49,8 +49,8 @@ def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     """Return one row per round and prototype (and their mean), in order of time.
 
     `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss,
-    kd_loss` (empty where not measured; `measure` in place of `accuracy` where models
-    are judged by another), of the round `duration_s, participants, lost, rolled_back,
+    kd_loss` (empty where not measured; other measures as in `frames.curves`), of the
+    round `duration_s, participants, lost, rolled_back,
     critical_client, critical_phase`, and summed up since the start `uplink_bytes,
     downlink_bytes, energy_j` (empty where a device's profile does not know its power).
     """
@@ -108,7 +108,7 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
 def _name_columns(run: Run) -> dict[str, str]:
     """Return the names of columns of `frames.curves`."""
     return {
-        run.measure.key: run.measure.name,
+        **{one.key: one.name for one in run.measures},
         "loss": "loss",
         "kd_loss": "distillation loss",
     }

@@ -123,8 +123,9 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
     Columns: `run, prototype, round, at_s, uplink_bytes, total_bytes, accuracy, loss,
     kd_loss`. Instants are the rounds' ends, bytes are sums since the start, and the
     rows of prototype `MEAN` weigh the prototypes by their numbers of clients. Rounds
-    without an evaluation have no accuracy and loss. Where models are judged by another
-    measure, its column `measure` stands in place of `accuracy`.
+    without an evaluation have no accuracy and loss. Where models are measured by more,
+    columns such as `auc` follow the first, by which they are judged; where the task has
+    a measure of its own, the column `measure` stands in place of `accuracy`.
     """
     rounds = run.rounds
     spent = pd.DataFrame(
@@ -135,12 +136,10 @@ def curves(run: Run, label: str | None = None) -> pd.DataFrame:
             "total_bytes": (rounds["uplink_bytes"] + rounds["downlink_bytes"]).cumsum(),
         }
     )
-    key = run.measure.key
-    results = run.prototypes.rename(
-        columns={run.measure.column: key, "test_loss": "loss"}
-    )
+    keys = {one.column: one.key for one in run.measures}
+    results = run.prototypes.rename(columns={**keys, "test_loss": "loss"})
     weights = weigh_prototypes(run)
-    measures = [key, "loss", "kd_loss"]
+    measures = [*keys.values(), "loss", "kd_loss"]
     weighted = results[measures].mul(
         results["prototype"].map(weights).astype(float), axis=0
     )

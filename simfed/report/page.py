@@ -203,6 +203,9 @@ class _Content:
         self.measure = find_common_measure(
             (run.measure for run in runs.values()), where="report"
         )
+        self.measures = dict.fromkeys(
+            one for run in runs.values() for one in run.measures
+        )
         self.learned = bool(self.tidy[self.measure.key].notna().any())
         self.arms = list(
             dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
@@ -233,7 +236,7 @@ class _Content:
 
     def learning(self) -> PageSection:
         y = {
-            self.measure.key: f"test {self.measure.name}",
+            **{one.key: f"test {one.name}" for one in self.measures},
             "loss": "test loss",
             "kd_loss": "distillation loss",
         }

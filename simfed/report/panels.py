@@ -20,6 +20,7 @@ import pandas as pd
 import plotly.express as px
 import plotly.graph_objects as go
 
+from simfed.ground.measure import SHARES
 from simfed.ground.units import format_bytes, format_duration
 from simfed.record.schema import columns
 from simfed.report import frames
@@ -292,7 +293,7 @@ def build_curves_panel(
                 if several and trace.name not in leads:
                     trace.visible = "legendonly"
             figure.update_xaxes(rangemode="tozero")
-            if name == "accuracy":
+            if name in SHARES:
                 figure.update_yaxes(range=[0, 1], tickformat=".0%")
             figures[label, across] = figure
     notes = []

@@ -28,6 +28,7 @@ from simfed.compress.feedback import with_error_feedback
 from simfed.fleet.world import Group, World
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
+from simfed.ground.measure import ACCURACY, CLASS_MEASURES, RECALL
 from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, Part, registry
@@ -415,6 +416,31 @@ class EvaluationSpec(Section):
         description="also in each client's own label mix; methods with personal models "
         "always do",
     )
+    measures: tuple[Literal["accuracy", "balanced-accuracy", "auc", "recall"], ...] = (
+        Field(
+            default=("accuracy",),
+            description="of a classification; the first is the one that thresholds, "
+            "comparisons and pages follow",
+        )
+    )
+
+    @field_validator("measures")
+    @classmethod
+    def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        if not measures or measures[0] == RECALL:
+            allowed = f"first {listed(CLASS_MEASURES)}, as recall is a number per class"
+            raise InputError(allowed, got=[*measures])
+        if len(set(measures)) < len(measures):
+            raise InputError("each measure once", got=[*measures])
+        return measures
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section without the measures where they are the task's."""
+        plain: dict[str, Plain] = dump(self)
+        if self.measures == (ACCURACY.key,):
+            del plain["measures"]
+        return plain
 
     def due(self, round: int, rounds: int) -> bool:
         """Return whether models are evaluated after this of so many rounds."""

@@ -312,11 +312,9 @@ def list_prototype_rows(
             test_accuracy=tested.accuracy if tested else None,
             test_loss=tested.loss if tested else None,
         )
-        more = (
-            {**measured, "test_measure": tested.measure if tested else None}
-            if names
-            else {}
-        )
+        tests = tested.measures if tested else {}
+        more = {f"test_{key}": value for key, value in tests.items()}
+        more |= measured
         yield (*row, *map(more.get, names)) if names else row
 
 
@@ -337,6 +335,5 @@ def list_client_rows(
             own_accuracy=evaluation.own_accuracy,
             own_loss=evaluation.own_loss,
         )
-        more = {"measure": evaluation.measure, "own_measure": evaluation.own_measure}
-        more["epsilon"] = spent.get(client, 0.0)
+        more = {**evaluation.measures, "epsilon": spent.get(client, 0.0)}
         yield (*row, *map(more.get, names)) if names else row

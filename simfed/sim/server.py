@@ -487,11 +487,12 @@ class Simulation:
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:
-        measures = {
-            name: tested.accuracy if tested.measure is None else tested.measure
+        values = {
+            name: tested.headline
             for name, tested in outcome.evaluation.items()
+            if tested.headline is not None
         }
-        return average_over_clients(measures, self._scenario.clients_of_prototype)
+        return average_over_clients(values, self._scenario.clients_of_prototype)
 
 
 class HostSeconds:

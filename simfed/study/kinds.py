@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import yaml
 
 from simfed.ground.errors import InputError
-from simfed.ground.measure import ACCURACY, MEASURES, Measure
+from simfed.ground.measure import ACCURACY, Measure, choose_measure
 from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.scenario import Scenario, dump_scenario
@@ -124,7 +124,8 @@ class ScenarioRuns:
         """Return by what its models are judged."""
         from simfed.learn.catalogue import dataset_facts
 
-        return MEASURES[dataset_facts(run.dataset).task]
+        task = dataset_facts(run.dataset).task
+        return choose_measure(task, run.evaluation.measures)
 
     def path_key(self, run: Scenario, *, device: str) -> str | None:
         """Return a key that runs share which learn the same.

@@ -22,7 +22,7 @@ import numpy as np
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_bytes
-from simfed.ground.measure import MEASURES
+from simfed.ground.measure import CLASS_MEASURES, MEASURES, RECALL
 from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
@@ -228,6 +228,25 @@ def _values_are_in_range(facts: RunColumns) -> Broken:
         )
 
 
+def _measures_are_those_of_classes(facts: RunColumns) -> Broken:
+    named = (facts.run.scenario.get("evaluation") or {}).get("measures", ())
+    keys = {c.key for name, c in CLASS_MEASURES.items() if name in named} - {"accuracy"}
+    for table, prefix in (("prototypes", "test_"), ("clients", "")):
+        rows = facts.run.table(table).to_pandas()
+        recalls = [name for name in rows if name.startswith(f"{prefix}{RECALL}_")]
+        for key in sorted(keys):
+            if prefix + key not in rows and len(rows):
+                yield f"{table}.parquet: the column {prefix + key!r} is missing"
+        for name in [*recalls, *(prefix + key for key in keys if prefix + key in rows)]:
+            wrong = (rows[name] < 0) | (rows[name] > 1)
+            yield WrongRows(table, wrong.to_numpy(), f"have a {name} outside of 0 to 1")
+        balanced = f"{prefix}{CLASS_MEASURES['balanced-accuracy'].key}"
+        if recalls and balanced in rows:
+            apart = (rows[recalls].mean(axis=1) - rows[balanced]).abs() > RELATIVE
+            what = f"have a {balanced} that is not the mean of their recalls"
+            yield WrongRows(table, apart.to_numpy(), what)
+
+
 _ACCURACIES = {"test_accuracy", "accuracy", "own_accuracy"}
 _CROSS_ENTROPIES = {"test_loss", "loss", "own_loss"}
 _GAINS = {"value", "gain", "reward", "reward_raw"}
@@ -397,6 +416,7 @@ FILES: tuple[Callable[[RunColumns], Broken], ...] = (
     _manifest_is_that_of_the_scenario,
     _columns_are_those_of_the_format,
     _rows_are_in_order,
+    _measures_are_those_of_classes,
     _pulls_follow_rollbacks,
     _summary_is_that_of_the_tables,
 )

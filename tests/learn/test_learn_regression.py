@@ -52,7 +52,9 @@ def test_squares_and_their_gradient_are_autograds():
     assert torch.allclose(gradient, outputs.grad)
     shares, losses = Regression(2.0).each(outputs.detach(), targets)
     assert shares.mean().item() == pytest.approx(1 - losses.mean().item() / 2)
-    assert Regression(2.0, sd=3.0).measure(4.0) == 6.0
+    assert Regression(2.0, sd=3.0).measures(0.5, 4.0, torch.empty(3, 0)) == {
+        "measure": 6.0
+    }
 
 
 def test_targets_are_standardised_by_the_training_rows(prices):

@@ -126,9 +126,12 @@ def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     value, gradient = NextToken().loss(outputs.detach(), targets)
     assert value.item() == pytest.approx(expected.item())
     assert torch.allclose(gradient, outputs.grad, atol=1e-7)
-    assert NextToken().measure(math.log(8)) == pytest.approx(8)
-    assert NextToken().measure(1e9) == math.inf
-    assert math.isnan(NextToken().measure(math.nan))
+    losses = (math.log(8), 1e9, math.nan)
+    [one, two, none] = (
+        NextToken().measures(0.5, loss, torch.empty(3, 0))["measure"] for loss in losses
+    )
+    assert (one, two) == (pytest.approx(8), math.inf)
+    assert math.isnan(none)
     right, losses = NextToken().each(outputs.detach(), targets)
     assert losses.mean().item() == pytest.approx(expected.item(), rel=1e-6)
     assert right.mean().item() == pytest.approx(

@@ -194,7 +194,7 @@ function drawCurve() {
     line(of(answer)[name] ?? [], answer.ends_s, name, { color, width: 2.5 });
     if (answer.unknown !== null && base) line((base.curve[name] ?? []).filter(([round]) => round >= answer.unknown), answer.ends_s, `${name}, not known`, { color: "#999999", width: 1.5 }, { hoverinfo: "skip" });
   });
-  const { key, name } = about.measure, percent = about.learned && key === "accuracy" ? { range: [0, 1], tickformat: ".0%" } : {};
+  const { name, share } = about.measure, percent = about.learned && share ? { range: [0, 1], tickformat: ".0%" } : {};
   return draw(chart, { data, layout: { showlegend: true, height: 300, margin: { t: 40 }, xaxis: { title: { text: `simulated time (${unit})` }, rangemode: "tozero" }, yaxis: { title: { text: about.learned ? `test ${name}` : "rounds done" }, ...percent } } });
 }
 

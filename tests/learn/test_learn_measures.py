@@ -1,0 +1,258 @@
+"""Balanced accuracy, AUC and recall per class: by hand, by others' code, everywhere."""
+
+from __future__ import annotations
+
+import numpy as np
+import pyarrow as pa
+import pytest
+import torch
+from scipy.stats import mannwhitneyu
+from worlds import play, world
+
+import simfed
+from simfed import InputError
+from simfed.explore.glance import Glance
+from simfed.ground.errors import Interrupted
+from simfed.ground.measure import CLASS_MEASURES, list_measure_keys
+from simfed.ground.seeding import Streams
+from simfed.learn.apart_checks import read_rows
+from simfed.learn.federation import load_federation
+from simfed.learn.objective import Classification, count_by_class
+from simfed.record.schema import measure_columns
+from simfed.report import frames
+from simfed.report.page import build_page
+from simfed.verify.invariants import find_broken
+
+ALL = ["balanced-accuracy", "accuracy", "auc", "recall"]
+
+
+def draw(samples: int, classes: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits with ties, and labels of all classes but the last."""
+    rng = np.random.default_rng(seed)
+    logits = torch.from_numpy(rng.integers(-2, 3, (samples, classes))).float()
+    return logits, torch.from_numpy(rng.integers(0, classes - 1, samples))
+
+
+def test_measures_by_hand_with_a_class_that_the_test_set_lacks():
+    # classes 0, 0, 1, 1, 1, and nothing of class 2
+    logits = torch.tensor([[3.0, 0, 0], [0, 1, 0], [0, 2, 0], [0, 0, 9], [1, 0, 0]])
+    labels = torch.tensor([0, 0, 1, 1, 1])
+    by_class = count_by_class(logits, labels, 3, ranks=True)
+    assert by_class[:2].tolist() == [[2, 3, 0], [1, 1, 0]]
+    # class 0: 0.909 before all three; 0.212 before 0.107 and 0.0001, behind 0.576
+    # class 1: 0.787 before both, 0.0001 behind both, 0.212 before one
+    assert by_class[2, :2].tolist() == [pytest.approx(5 / 6), pytest.approx(3 / 6)]
+    values = Classification(tuple(ALL)).measures(0.4, 1.0, by_class)
+    assert list(values) == [
+        "balanced_accuracy", "accuracy", "auc", "recall_0", "recall_1", "recall_2",
+    ]  # fmt: skip
+    assert values["balanced_accuracy"] == pytest.approx((1 / 2 + 1 / 3) / 2)
+    assert values["auc"] == pytest.approx((5 / 6 + 3 / 6) / 2)
+    assert (values["recall_0"], values["recall_2"]) == (0.5, None)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_auc_is_that_of_mann_and_whitney(seed):
+    logits, labels = draw(120, 4, seed)
+    shares = logits.double().softmax(1).numpy()
+    aucs = count_by_class(logits, labels, 4, ranks=True)[2].tolist()
+    for label, auc in enumerate(aucs):
+        own = labels.numpy() == label
+        if not own.any():
+            assert np.isnan(auc)
+            continue
+        pairs = mannwhitneyu(shares[own, label], shares[~own, label]).statistic
+        assert auc == pytest.approx(pairs / (own.sum() * (~own).sum()))
+
+
+@pytest.mark.measures
+@pytest.mark.parametrize("seed", range(5))
+def test_measures_are_those_of_scikit_learn(seed):
+    from sklearn import metrics
+
+    logits, labels = draw(200, 4, seed)
+    labels[:4] = torch.arange(4)  # it knows no AUC of a class without samples
+    shares, guesses = logits.double().softmax(1), logits.argmax(1)
+    by_class = count_by_class(logits, labels, 4, ranks=True)
+    values = Classification(tuple(ALL)).measures(0.0, 0.0, by_class)
+    auc = metrics.roc_auc_score(labels, shares, multi_class="ovr", average="macro")
+    assert values["auc"] == pytest.approx(auc)
+    balanced = metrics.balanced_accuracy_score(labels, guesses)
+    assert values["balanced_accuracy"] == pytest.approx(balanced)
+    recalls = metrics.recall_score(labels, guesses, average=None)
+    assert [values[f"recall_{c}"] for c in range(4)] == pytest.approx(list(recalls))
+
+
+def test_scores_that_are_no_numbers_count_least():
+    logits, labels = torch.full((4, 2), torch.nan), torch.tensor([0, 0, 1, 1])
+    logits[0] = torch.tensor([1.0, 0.0])
+    auc = count_by_class(logits, labels, 2, ranks=True)[2]
+    assert auc.tolist() == [0.75, 0.25]
+
+
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory):
+    """A run with all measures, and its scenario."""
+    made = world("two", evaluation={"every": 1, "measures": ALL})
+    return made, play(made, tmp_path_factory.mktemp("run") / "run")
+
+
+def test_the_first_is_what_everything_follows_and_the_rest_stays_as_it_was(measured):
+    made, run = measured
+    keys = list_measure_keys("classification", made.evaluation.measures, 10)
+    assert keys[:2] == ["balanced_accuracy", "auc"]
+    tested = run.prototypes
+    recalls = tested[[f"test_recall_{c}" for c in range(10)]]
+    assert np.allclose(recalls.mean(axis=1), tested.test_balanced_accuracy)
+    # as many of each class in this test set
+    assert np.allclose(tested.test_balanced_accuracy, tested.test_accuracy)
+    assert tested.test_auc.between(0.3, 1).all()
+    assert run.measure == CLASS_MEASURES["balanced-accuracy"]
+    assert [one.key for one in run.measures] == ["balanced_accuracy", "accuracy", "auc"]
+    last = tested[(tested["prototype"] == "a") & (tested["round"] == 2)]
+    final = run.summary["balanced_accuracy"]["a"]["final"]
+    assert final == last.test_balanced_accuracy.item()
+    tidy = frames.curves(run)
+    assert tidy.columns[6:9].tolist() == ["balanced_accuracy", "accuracy", "auc"]
+    page = build_page([run])
+    assert "When each balanced accuracy was reached" in page
+    assert "test AUC" in page
+    plain = play(world("two", evaluation={"every": 1}))
+    assert plain.prototypes.equals(tested[plain.prototypes.columns])
+    assert plain.participations.equals(run.participations)
+
+
+def test_processes_and_a_second_start_say_the_same(measured, tmp_path):
+    made, run = measured
+    assert play(made, workers=2).fingerprint == run.fingerprint
+    seen = []
+
+    def stop(round, at_s, value):
+        seen.append(value)
+        if round == 2:
+            raise KeyboardInterrupt
+
+    kept = world(
+        "two", evaluation={"every": 1, "measures": ALL}, checkpoint={"every": 1}
+    )
+    with pytest.raises(Interrupted, match="keeps the last checkpoint"):
+        play(kept, tmp_path, progress=stop)
+    assert play(kept, tmp_path, resume=True).fingerprint == run.fingerprint
+    first = run.prototypes.query("round == 1")
+    assert seen[0] == pytest.approx(first.test_balanced_accuracy.mean())
+
+
+def test_verify_checks_the_columns(measured):
+    _, run = measured
+    assert find_broken(run) == []
+    rows = run.table("prototypes").to_pandas()
+    for changes, sentence in (
+        ({"test_auc": 1.5}, "have a test_auc outside of 0 to 1"),
+        ({"test_recall_3": -0.1}, "have a test_recall_3 outside of 0 to 1"),
+        ({"test_balanced_accuracy": 0.99}, "that is not the mean of their recalls"),
+        ({"test_auc": None}, "the column 'test_auc' is missing"),
+    ):
+        forged = simfed.load_run(run.path)
+        wrong = rows.assign(**changes).dropna(axis=1, how="all")
+        forged._tables["prototypes"] = pa.Table.from_pandas(wrong)
+        assert any(sentence in said for said in find_broken(forged, clock=False))
+
+
+def test_clients_with_models_of_their_own_have_columns_too(tmp_path):
+    made = world(
+        "tiny",
+        method="local-only",
+        dataset={
+            "name": "mnist-mini",
+            "partition": {"kind": "dirichlet", "alpha": 0.1},
+        },
+        training={"learning_rate": 0.1, "local_epochs": 1},
+        evaluation={"every": 1, "measures": ["auc", "balanced-accuracy", "recall"]},
+    )
+    run = play(made, tmp_path)
+    recalls = run.clients[[f"recall_{c}" for c in range(10)]]
+    assert np.allclose(recalls.mean(axis=1), run.clients.balanced_accuracy)
+    assert (recalls.std(axis=1) > 0.1).all()  # each knows its own classes
+    means = run.clients.groupby("round")[["auc", "recall_3"]].mean()
+    assert np.allclose(means, run.prototypes[["test_auc", "test_recall_3"]])
+    assert run.measure.name == "AUC"
+    assert find_broken(run) == []
+
+
+def test_owners_test_samples_are_counted_by_class_as_well(tmp_path):
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(90, 4)).astype("float32"), np.arange(90) % 3
+    tests = {"x_test": x[:30], "y_test": y[:30], "owner_test": np.arange(30) % 2}
+    file = tmp_path / "own.npz"
+    np.savez(file, x_train=x, y_train=y, owner_train=np.arange(90) % 2, **tests)
+    run = play(
+        world(
+            "tiny",
+            dataset={"file": str(file)},
+            evaluation={
+                "every": 1,
+                "clients": True,
+                "measures": ["accuracy", "recall"],
+            },
+        )
+    )
+    tested = run.prototypes
+    recalls = tested[["test_recall_0", "test_recall_1", "test_recall_2"]]
+    assert np.allclose(recalls.mean(axis=1), tested.test_accuracy)  # ten of each
+    assert np.allclose(run.clients.accuracy.iloc[:2], tested.test_accuracy.iloc[0])
+    assert run.measure.name == "accuracy"
+
+
+def test_auc_of_a_single_class_is_refused(tmp_path):
+    x, y = np.zeros((20, 2), "float32"), np.arange(20) % 2
+    file = tmp_path / "one.npz"
+    np.savez(file, x_train=x, y_train=y, x_test=x[:4], y_test=np.zeros(4, int))
+    made = world("tiny", dataset={"file": str(file)}, evaluation={"measures": ["auc"]})
+    with pytest.raises(InputError, match="all test samples are of one class"):
+        play(made)
+
+
+def test_a_client_that_lies_about_its_measures_is_not_believed():
+    made = world("two", evaluation={"measures": ["accuracy", "auc"]})
+    data = load_federation(made, Streams(0))
+    counts = torch.bincount(data.test_labels).double()
+    rows = torch.stack([counts, counts / 2, torch.full((10,), 0.5)]).repeat(1, 2)
+    assert torch.equal(read_rows(rows.numpy(), data), rows)
+    for row, column, value in ((2, 15, 1.5), (1, 15, 1e6), (0, 15, 1.0)):
+        wrong = rows.clone()
+        wrong[row, column] = value
+        with pytest.raises(InputError):
+            read_rows(wrong.numpy(), data)
+    with pytest.raises(InputError):
+        read_rows(rows[:, :10].numpy(), data)
+
+
+def test_the_curve_of_a_look_is_the_measures():
+    own = measure_columns(["auc"])
+    glance = Glance(None, "test_auc", own)
+    glance.prototypes.append((1, "a", None, 0.5, 2.0, 0.75))
+    glance.settle()
+    assert glance.curve == {"a": [(1, 0.75)]}
+
+
+def test_thresholds_and_comparisons_follow_the_measure(tmp_path):
+    def side(rate):
+        made = world(
+            "tiny",
+            rounds=4,
+            training={"learning_rate": rate, "local_steps": 4},
+            policy={"kind": "uniform", "strategy": "dense"},
+            evaluation={"every": 1, "measures": ["auc"]},
+        )
+        return [play(made)]
+
+    fast, slow = side(0.1), side(0.001)
+    comparison = simfed.compare(fast, slow, names=["fast", "slow"])
+    assert all("to AUC" in one for one in comparison.sentences[:1])
+    # more than guessing, which gets half
+    assert all(threshold > 0.5 for threshold in comparison.thresholds)
+    finals = [run.prototypes.test_auc.iloc[-1] for run in (*fast, *slow)]
+    difference = comparison.table.auc_difference[0]
+    assert difference == pytest.approx(finals[0] - finals[1])
+    with pytest.raises(InputError, match="measured alike"):
+        simfed.compare(fast, [play("tiny")], names=["fast", "other"])

@@ -388,7 +388,7 @@ def make_parts(world: World, source: str | Path | None) -> WorldParts:
 
 
 def check_data(scenario: Scenario) -> None:
-    """Check that every client owns a sample, and no shard is empty.
+    """Check that every client owns a sample, and as many as the partition says.
 
     Tables have a value in every cell, and a public set of its own fits.
 
@@ -451,6 +451,10 @@ def check_data(scenario: Scenario) -> None:
         allowed = f"at most {most}, so that no shard is empty"
         where = "dataset.partition.shards_per_client"
         raise InputError(allowed, where=where, got=shards)
+    if data.partition.sized:
+        from simfed.learn.data import split_of
+
+        split_of(scenario, Streams(scenario.seed))
 
 
 def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:

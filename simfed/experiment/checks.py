@@ -90,7 +90,8 @@ class Checks:
                 gather(self._parts.find_profile, device.profile, where=where)
         if errors:
             return errors
-        if not self._time_only:  # a clock without learning deals no samples
+        # a clock without learning deals no samples unless sizes are said
+        if not self._time_only or self.scenario.dataset.partition.sized:
             gather(check_data, self.scenario)
         for i in range(len(self.scenario.clients)):
             before = len(errors)

@@ -45,11 +45,15 @@ from simfed.schema.distribution import (
     LATENCY,
     LOSS,
     RATE,
+    SAMPLES,
     SPEED,
     STAY,
     Distribution,
 )
 from simfed.schema.quantity import Quantity
+
+SIZES = "dataset.partition.sizes"
+"""Key of the one distribution that stands outside of groups, for all of them."""
 
 FIELDS: dict[str, Quantity] = {
     "device.speed": SPEED,
@@ -62,8 +66,10 @@ FIELDS: dict[str, Quantity] = {
     "availability.markov.on": STAY,
     "availability.markov.off": STAY,
     "k": KEPT_ENTRIES,
+    SIZES: SAMPLES,
 }
-"""Key of a client group whose value may be drawn per client → what it may be."""
+"""Key, of a client group unless it is `SIZES`, whose value may be drawn per client →
+what it may be."""
 
 
 def _read_field(group: Group, field: str) -> Plain:
@@ -150,6 +156,13 @@ class Fleet:
         if not isinstance(spec, Distribution):
             return None
         return self._draw(group, field, spec)
+
+    def sizes(self, spec: Distribution) -> Floats:
+        """Return the training samples that each client shall own."""
+        values = np.empty(len(self))
+        for group in range(len(self._world.clients)):
+            values[self.members(group)] = self._draw(group, SIZES, spec)
+        return values
 
     def speed(self, client: int) -> float:
         """Return the client's factor on its group's processor.
@@ -340,7 +353,7 @@ class Fleet:
 
     def _draw(self, group: int, field: str, spec: Distribution) -> Floats:
         quantity = FIELDS[field]
-        with within(f"clients[{group}].{field}"):
+        with within(field if field == SIZES else f"clients[{group}].{field}"):
             law = spec.law(quantity)
             if law is not None:
                 values = law.quantile(self._draw_uniform(field)[self.members(group)])

@@ -42,22 +42,20 @@ class Group(Section):
         default=Failure(), description="of participations, per phase"
     )
 
-    @model_validator(mode="after")
-    def _check_columns(self) -> Group:
-        drawn = {
+    @property
+    def columns(self) -> dict[str, Distribution]:
+        """The quantities that come from the table `devices`, by their key."""
+        return {
             path: value
             for path, value in list_distributions(self)
             if value.column is not None and value.table is None
         }
-        for path, value in drawn.items():
-            if self.devices is None:
-                allowed = (
-                    "the key 'table' beside column, or a table `devices` in the group"
-                )
-                raise InputError(allowed, where=path, got=value.column)
-        if self.devices is not None and not drawn:
-            allowed = "some field of the group with a `column` of this table"
-            raise InputError(allowed, where="devices")
+
+    @model_validator(mode="after")
+    def _check_columns(self) -> Group:
+        for path, value in self.columns.items() if self.devices is None else ():
+            allowed = "the key 'table' beside column, or a table `devices` in the group"
+            raise InputError(allowed, where=path, got=value.column)
         return self
 
 
@@ -93,12 +91,25 @@ class World(Section):
         if self.client_count > MOST_CLIENTS:
             allowed = f"at most {MOST_CLIENTS:,} clients"
             raise InputError(allowed, where="clients", got=self.client_count)
+        for i, group in enumerate(self.clients):
+            if self.sizes_column is not None and group.devices is None:
+                allowed = "the key 'table' beside column, or `devices` in each group"
+                got = self.sizes_column
+                raise InputError(allowed, where="dataset.partition.sizes", got=got)
+            if group.devices is not None and not (group.columns or self.sizes_column):
+                allowed = "some field of the group with a `column` of this table"
+                raise InputError(allowed, where=f"clients[{i}].devices")
         return self
 
     @property
     def client_count(self) -> int:
         """The number of clients, all groups together."""
         return sum(group.count for group in self.clients)
+
+    @property
+    def sizes_column(self) -> str | None:
+        """The column of the tables `devices` that says how many samples clients own."""
+        return None
 
     def group_of_client(self) -> Ints:
         """Return for each client id the index of its group in `clients`.

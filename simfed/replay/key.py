@@ -28,6 +28,7 @@ from simfed.record.digest import digest_value
 from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
+from simfed.schema.distribution import Distribution
 
 _ROOT = Path(__file__).parents[1]
 
@@ -100,6 +101,10 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     for key in scenario.dataset.paths:
         # where they lie decides nothing; their digest is below
         plain["dataset"].pop(key, None)
+    sizes = scenario.dataset.partition.sizes
+    if isinstance(sizes, Distribution):
+        drawn = Fleet(scenario, Streams(scenario.seed)).sizes(sizes)
+        plain["dataset"]["partition"]["sizes"] = digest_value(drawn.tolist())
     changes = scenario.downlink.compression
     if changes is not None:
         plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})

@@ -55,7 +55,9 @@ def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
     public = (
         f"{owned['public']:,} public samples at the server" if owned["public"] else ""
     )
-    return [sizes, *filter(None, ["; ".join(filter(None, (public, some)))])]
+    left = owned.get("unowned", 0)
+    unowned = f"{left:,} training samples are nobody's" if left else ""
+    return [sizes, *filter(None, ["; ".join(filter(None, (public, unowned, some)))])]
 
 
 def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:

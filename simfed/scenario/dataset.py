@@ -16,8 +16,10 @@ from typing import Annotated, Any, Literal
 from pydantic import (
     AfterValidator,
     BeforeValidator,
+    Discriminator,
     Field,
     SerializerFunctionWrapHandler,
+    Tag,
     ValidationInfo,
     model_serializer,
     model_validator,
@@ -27,11 +29,35 @@ from simfed.ground.errors import InputError
 from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
+from simfed.schema.distribution import SAMPLES, Distribution, drawn_as
 from simfed.schema.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.schema.section import OnlyWith, Section
 
 SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingface")
 """Keys of which a data set has one."""
+
+
+def _check_sizes(value: Any) -> Any:
+    bounds = isinstance(value, (list, tuple)) and len(value) == 2
+    if not (value == "equal" or bounds or isinstance(value, (dict, Distribution))):
+        raise InputError("equal, [low, high] or {column: NAME}", got=value)
+    return value
+
+
+def _tell_sizes(value: Any) -> str:
+    if isinstance(value, (dict, Distribution)):
+        return "column[]"
+    return "word[]" if isinstance(value, str) else "bounds[]"
+
+
+# The brackets keep a tag out of the key paths in error messages.
+SizesOf = Annotated[
+    Annotated[Literal["equal"], Tag("word[]")]
+    | Annotated[tuple[PositiveInt, PositiveInt], Tag("bounds[]")]
+    | Annotated[Distribution, drawn_as(SAMPLES), Tag("column[]")],
+    Discriminator(_tell_sizes),
+    BeforeValidator(_check_sizes),
+]
 
 
 class Partition(Section):
@@ -41,7 +67,9 @@ class Partition(Section):
     a random equal split; `shards`: sorted by label and cut into `shards_per_client` ×
     clients pieces; `natural`: a client is an owner that the data name; `quantity`: a
     random split of log-normal sizes; `feature`: an equal random split, and images that
-    each client has turned by an angle of its own and under noise of its own.
+    each client has turned by an angle of its own and under noise of its own. `sizes`,
+    `least` and `classes` hold whatever is drawn; what cannot be had is refused with
+    what could.
     """
 
     kind: Literal["dirichlet", "iid", "shards", "natural", "quantity", "feature"] = (
@@ -70,6 +98,39 @@ class Partition(Section):
         description="a client's own sd is uniform from 0 to this, where black to white "
         "is 1",
     )
+    sizes: Annotated[SizesOf | None, Only("kind", "dirichlet", "iid", "feature")] = (
+        Field(
+            default=None,
+            description="samples of each client: equal, [low, high], or drawn as a "
+            "client's other quantities, such as from a column; omitted: as the kind "
+            "has them",
+        )
+    )
+    least: Annotated[
+        PositiveInt | None,
+        Only("kind", "dirichlet", "iid", "feature", "quantity", "natural"),
+    ] = Field(default=None, description="samples that each client owns at the least")
+    classes: Annotated[PositiveInt | None, Only("kind", "dirichlet")] = Field(
+        default=None, description="labels that each client has, exactly"
+    )
+
+    @property
+    def sized(self) -> bool:
+        """True if clients own what the scenario says, beside what the kind draws."""
+        return any((self.sizes, self.least, self.classes))
+
+    @model_validator(mode="after")
+    def _check_bounds(self) -> Partition:
+        if isinstance(self.sizes, tuple) and self.sizes[0] > self.sizes[1]:
+            allowed = "[low, high] with low at most high"
+            raise InputError(allowed, where="sizes", got=list(self.sizes))
+        return self
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the keys that count and say something."""
+        plain = super().dump_used(dump)
+        return {key: value for key, value in plain.items() if value is not None}
 
 
 def _locate_path(value: Any, info: ValidationInfo) -> str:

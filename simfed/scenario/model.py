@@ -695,6 +695,13 @@ class Scenario(World):
         return columns
 
     @property
+    def sizes_column(self) -> str | None:
+        """The column of the tables `devices` that says how many samples clients own."""
+        sizes = self.dataset.partition.sizes
+        named = isinstance(sizes, Distribution) and sizes.table is None
+        return sizes.column if named else None
+
+    @property
     def evaluates_clients(self) -> bool:
         """True if evaluations are told per client too.
 

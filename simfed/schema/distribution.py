@@ -56,6 +56,7 @@ STAY = _find_quantity(PositiveDuration)
 RATE = _find_quantity(PositiveRate)
 EPOCHS = Quantity(gt=0, rounded=True, said="a number of epochs, at least 1")
 KEPT_ENTRIES = Quantity(gt=0, rounded=True, said="a number of entries, at least 1")
+SAMPLES = Quantity(gt=0, rounded=True, said="a number of samples, at least 1")
 
 
 def _check_amount(value: Any) -> Any:

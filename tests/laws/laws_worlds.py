@@ -167,6 +167,8 @@ VALUES: dict[str, Any] = {
     "pixels": [5],
     "alpha": [0.5, 0.1],
     "shards_per_client": [2, 1],
+    "sizes": ["equal", [1, 9]],
+    "classes": [1, 2],
     "sigma": [0.5, 0],
     "rotation": [30, 0],
     "Partition.noise": [0.1, 0],

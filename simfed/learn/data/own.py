@@ -13,6 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
+from simfed.fleet.columns import Fleet
+from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import make_missing_file_error, open_file, read_bytes
 from simfed.ground.seeding import Streams
@@ -27,10 +29,12 @@ from simfed.learn.data.leaf import LeafReader
 from simfed.learn.data.outline import Labels, Reader, build_labels, check_finite
 from simfed.learn.data.partition import Split, deal
 from simfed.learn.data.pictures import FolderReader
+from simfed.learn.data.sizing import Sizing
 from simfed.learn.data.store import list_data_folders
 from simfed.learn.data.tables import TableReader, open_table
 from simfed.scenario import Scenario
 from simfed.scenario.dataset import DatasetSpec
+from simfed.schema.distribution import Distribution
 
 
 def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
@@ -70,6 +74,11 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
     """
     data, partition = scenario.dataset, scenario.dataset.partition
     named = load_data(data) if data.name is not None else labels_in(data)
+    sizes: str | tuple[int, int] | Floats | None
+    if isinstance(partition.sizes, Distribution):
+        sizes = Fleet(scenario, streams).sizes(partition.sizes)
+    else:
+        sizes = partition.sizes
     return deal(
         named.train_labels,
         streams,
@@ -80,7 +89,15 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
         shards_per_client=partition.shards_per_client,
         sigma=partition.sigma,
         owners=named.train_owners,
+        sizing=Sizing(sizes, partition.least, partition.classes),
+        names=name_classes(named),
     )
+
+
+def name_classes(data: Dataset | Labels) -> tuple[str, ...]:
+    """Return the names of a data set's classes; where it has none, their numbers."""
+    names = data.class_names if isinstance(data, Dataset) else data.classes
+    return names or tuple(map(str, range(data.facts.classes)))
 
 
 def files_digest(data: DatasetSpec) -> str:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.data.own import labels_in, load_data, split_of
+from simfed.learn.data.own import labels_in, load_data, name_classes, split_of
 from simfed.scenario import Scenario
 
 MOST_ROWS = 20
@@ -34,6 +34,8 @@ class Owned:
     owners: tuple[str, ...]
     """The owner that each client is; empty where clients are no owners."""
     public: int
+    unowned: int = 0
+    """Training samples of which neither a client nor the public set has any."""
     labels: tuple[tuple[str, int, int], ...] = ()
     """The classes with their training and test samples, whoever owns them; empty
     without classes."""
@@ -53,6 +55,7 @@ class Owned:
                 int(x) for x in np.quantile(self.samples, (0, 0.5, 1), method="nearest")
             ],
             "public": self.public,
+            **({"unowned": self.unowned} if self.unowned else {}),
             "names": list(self.names),
             "rows": [
                 [
@@ -78,9 +81,7 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
     if facts.task == "classification":
         width = -(-facts.classes // _MOST_COLUMNS)
         columns = -(-facts.classes // width)
-        declared = getattr(named, "class_names", ()) or getattr(named, "classes", ())
-        names = declared if isinstance(declared, tuple) else ()
-        names = names or tuple(map(str, range(facts.classes)))
+        names = name_classes(named)
         everywhere = [
             np.bincount(part, minlength=facts.classes).tolist()
             for part in (named.train_labels, named.test_labels)
@@ -96,4 +97,6 @@ def count_owned(scenario: Scenario, streams: Streams) -> Owned:
     owners = (
         () if split.owners is None else tuple(named.owners[i] for i in split.owners)
     )
-    return Owned(samples, counts, names, owners, len(split.public), labels)
+    public = len(split.public)
+    unowned = facts.train_samples - public - int(samples.sum())
+    return Owned(samples, counts, names, owners, public, unowned, labels)

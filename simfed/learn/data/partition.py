@@ -9,14 +9,16 @@ the labels and owners and the arguments alone, and is drawn for all clients toge
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
 
+from simfed.ground.arrays import Floats, Ints
 from simfed.ground.errors import InputError, check_known
 from simfed.ground.seeding import Streams
+from simfed.learn.data.sizing import UNSIZED, Sizing, deal_table, size_clients
 
 Indices = NDArray[np.int64]
 
@@ -25,7 +27,8 @@ Indices = NDArray[np.int64]
 class Split:
     """The clients' training samples: ascending indices, disjoint.
 
-    Together they are all (of the chosen owners, where clients are owners).
+    Together they are all, but for owners that are no clients, sizes that ask for fewer
+    and labels that nobody holds.
     """
 
     public: Indices
@@ -45,6 +48,8 @@ def deal(
     shards_per_client: int = 2,
     sigma: float = 1.0,
     owners: Indices | None = None,
+    sizing: Sizing = UNSIZED,
+    names: Sequence[str] = (),
 ) -> Split:
     """Deal the samples with these labels, `public` ones of them to the server.
 
@@ -56,6 +61,10 @@ def deal(
     each. `feature`: as `iid`. `natural`: a client is one of `owners` (per sample whose
     it is); of more owners than clients, some are drawn, in the order of their numbers,
     and the samples of the others are nobody's.
+
+    `sizing` says how many samples each client owns (`dirichlet`, `iid`, `feature`), at
+    the least (all but `shards`; `natural` owners of fewer are no clients), and of how
+    many labels (`dirichlet`). `names` are those of the labels, for errors.
 
     Draws come from the streams "public" and "partition". Raises: `InputError` that
     names the scenario's key when there are too few samples.
@@ -83,20 +92,36 @@ def deal(
     is_public = np.zeros(count, bool)
     is_public[streams("public").choice(count, public, replace=False)] = True
     private = np.flatnonzero(~is_public)
+
+    def deal_dirichlet() -> list[Indices]:
+        drawn = _draw_dirichlet(labels[private], clients, alpha, rng)
+        if not sizing.says:
+            return _cut_dirichlet(*drawn, rng)
+        texts = [names[i] if names else str(i) for i in np.unique(labels[private])]
+        return _cut_sized(*drawn, sizing, texts, rng)
+
+    def deal_even() -> list[Indices]:
+        count, even = len(private), np.ones(clients)
+        asked = sizing if sizing.sizes is not None else replace(sizing, sizes="equal")
+        owned = size_clients(asked, even, count, rng)
+        return _cut(rng.permutation(count), owned)
+
     ways: dict[str, Callable[[], list[Indices]]] = {
-        "dirichlet": lambda: _deal_dirichlet(labels[private], clients, alpha, rng),
-        "iid": lambda: np.array_split(rng.permutation(len(private)), clients),
+        "dirichlet": deal_dirichlet,
+        "iid": deal_even,
         "shards": lambda: _deal_shards(
             labels[private], clients, shards_per_client, rng
         ),
-        "quantity": lambda: _deal_quantity(len(private), clients, sigma, rng),
-        "feature": lambda: np.array_split(rng.permutation(len(private)), clients),
+        "quantity": lambda: _deal_quantity(len(private), clients, sigma, sizing, rng),
+        "feature": deal_even,
         "natural": list,
     }
     check_known(kind, ways, "a partition:", where="dataset.partition.kind")
     rng = streams("partition")
     if kind == "natural":
-        chosen, natural = _deal_natural(owners, private, clients, rng)
+        chosen, natural = _deal_natural(
+            owners, private, clients, sizing.least or 1, rng
+        )
         return Split(np.flatnonzero(is_public), natural, chosen)
     if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in (
         "dirichlet",
@@ -112,7 +137,11 @@ def deal(
 
 
 def _deal_natural(
-    owners: Indices | None, private: Indices, clients: int, rng: np.random.Generator
+    owners: Indices | None,
+    private: Indices,
+    clients: int,
+    least: int,
+    rng: np.random.Generator,
 ) -> tuple[Indices, tuple[Indices, ...]]:
     """Return the owners that are clients, and what each has beside public samples."""
     if owners is None:
@@ -123,14 +152,16 @@ def _deal_natural(
             hint="owner: COLUMN, arrays owner_train, a folder per owner",
         )
     there, numbers = np.unique(owners[private], return_inverse=True)
-    if len(there) < clients:
+    large = np.flatnonzero(np.bincount(numbers) >= least)
+    if len(large) < clients:
+        count = "samples" if least == 1 else f"at least {least} samples"
         raise InputError(
-            f"at most {len(there)}, as many as there are owners with samples beside "
+            f"at most {len(large)}, as many as there are owners with {count} beside "
             "the public ones",
             where="clients",
             got=clients,
         )
-    chosen = np.sort(rng.choice(len(there), clients, replace=False))
+    chosen = large[np.sort(rng.choice(len(large), clients, replace=False))]
     order = np.argsort(numbers, kind="stable")
     starts = np.searchsorted(numbers[order], np.arange(len(there) + 1))
     parts = tuple(private[order[starts[one] : starts[one + 1]]] for one in chosen)
@@ -138,33 +169,67 @@ def _deal_natural(
 
 
 def _deal_quantity(
-    count: int, clients: int, sigma: float, rng: np.random.Generator
+    count: int,
+    clients: int,
+    sigma: float,
+    sizing: Sizing,
+    rng: np.random.Generator,
 ) -> list[Indices]:
     """Parts of log-normal sizes: one sample each, the rest in these proportions."""
     exponents = rng.normal(0.0, min(sigma, 1e300), clients)  # finite for any sigma
     sizes = np.exp(exponents - exponents.max())  # at most 1: nothing overflows
+    if sizing.says:
+        owned = size_clients(sizing, sizes, count, rng)
+        return _cut(rng.permutation(count), owned)
     rest = count - clients
     cuts = np.rint(np.cumsum(sizes / sizes.sum())[:-1] * rest).astype(np.int64)
     cuts += np.arange(1, clients)
     return [np.asarray(part) for part in np.split(rng.permutation(count), cuts)]
 
 
-def _deal_dirichlet(
+def _cut(samples: Indices, sizes: Ints) -> list[Indices]:
+    """Return pieces of these sizes, one after another; what is beyond is nobody's."""
+    ends = np.cumsum(sizes)
+    return [samples[end - size : end] for end, size in zip(ends, sizes, strict=True)]
+
+
+def _draw_dirichlet(
     labels: np.ndarray, clients: int, alpha: float, rng: np.random.Generator
-) -> list[Indices]:
-    parts: list[list[Indices]] = [[] for _ in range(clients)]
+) -> tuple[list[Indices], Floats]:
+    """Return the samples of each class, shuffled, and the clients' shares of them."""
+    pieces, shares = [], []
     for label in np.unique(labels):
-        of_class = rng.permutation(np.flatnonzero(labels == label))
-        cuts = np.rint(
-            np.cumsum(_draw_proportions(clients, alpha, rng))[:-1] * len(of_class)
-        )
-        for part, piece in zip(
-            parts, np.split(of_class, cuts.astype(np.int64)), strict=True
-        ):
+        pieces.append(rng.permutation(np.flatnonzero(labels == label)))
+        shares.append(_draw_proportions(clients, alpha, rng))
+    return pieces, np.array(shares)
+
+
+def _cut_dirichlet(
+    pieces: list[Indices], shares: Floats, rng: np.random.Generator
+) -> list[Indices]:
+    """Return the clients' samples in the drawn proportions."""
+    parts: list[list[Indices]] = [[] for _ in shares[0]]
+    for of_class, share in zip(pieces, shares, strict=True):
+        cuts = np.rint(np.cumsum(share)[:-1] * len(of_class)).astype(np.int64)
+        for part, piece in zip(parts, np.split(of_class, cuts), strict=True):
             part.append(piece)
     dealt = [np.concatenate(part) for part in parts]
     _fill_empty_clients(dealt, rng)
     return dealt
+
+
+def _cut_sized(
+    pieces: list[Indices],
+    shares: Floats,
+    sizing: Sizing,
+    names: Sequence[str],
+    rng: np.random.Generator,
+) -> list[Indices]:
+    """Return the clients' samples, as near to the drawn proportions as sizes allow."""
+    stocks = np.array([len(of_class) for of_class in pieces])
+    table = deal_table(shares.T * stocks, stocks, sizing, names, rng)
+    cut = [_cut(one, owned) for one, owned in zip(pieces, table.T, strict=True)]
+    return [np.concatenate(part) for part in zip(*cut, strict=True)]
 
 
 def _draw_proportions(

@@ -53,7 +53,7 @@ from simfed.schema.distribution import (
 from simfed.schema.quantity import Quantity
 
 SIZES = "dataset.partition.sizes"
-"""Key of the one distribution that stands outside of groups, for all of them."""
+"""Key of the one distribution that stands outside of groups."""
 
 FIELDS: dict[str, Quantity] = {
     "device.speed": SPEED,
@@ -66,10 +66,8 @@ FIELDS: dict[str, Quantity] = {
     "availability.markov.on": STAY,
     "availability.markov.off": STAY,
     "k": KEPT_ENTRIES,
-    SIZES: SAMPLES,
 }
-"""Key, of a client group unless it is `SIZES`, whose value may be drawn per client →
-what it may be."""
+"""Key of a client group whose value may be drawn per client → what it may be."""
 
 
 def _read_field(group: Group, field: str) -> Plain:
@@ -352,7 +350,7 @@ class Fleet:
         return column
 
     def _draw(self, group: int, field: str, spec: Distribution) -> Floats:
-        quantity = FIELDS[field]
+        quantity = SAMPLES if field == SIZES else FIELDS[field]
         with within(field if field == SIZES else f"clients[{group}].{field}"):
             law = spec.law(quantity)
             if law is not None:

@@ -698,8 +698,9 @@ class Scenario(World):
     def sizes_column(self) -> str | None:
         """The column of the tables `devices` that says how many samples clients own."""
         sizes = self.dataset.partition.sizes
-        named = isinstance(sizes, Distribution) and sizes.table is None
-        return sizes.column if named else None
+        if isinstance(sizes, Distribution) and sizes.table is None:
+            return sizes.column
+        return None
 
     @property
     def evaluates_clients(self) -> bool:

@@ -82,7 +82,7 @@ def deal_table(
     total = int(held.sum())
     most = None if classes is None else _find_most(holds, held, least, names)
     owned = size_clients(sizing, natural.sum(axis=1), total, rng)
-    if most is None:
+    if classes is None or most is None:
         return fit_table(natural, owned, stocks, rng)
     if isinstance(sizes, str):
         owned = np.full(len(drawn), most)

@@ -24,7 +24,7 @@ from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
 from simfed.ground.units import counted, format_bytes, format_duration, format_rate
 from simfed.learn.catalogue import dataset_facts
-from simfed.net.spec import TraceSpec
+from simfed.net.spec import LatencyTrace, TraceSpec
 from simfed.net.trace_files import list_traces
 from simfed.scenario import Scenario
 from simfed.tasks.privacy import find_unprovable, is_decided_by_time, require_accountant
@@ -681,9 +681,9 @@ def _list_edges_without_latency(parts: WorldParts) -> list[str]:
 def _list_shared_traces(world: World) -> Iterator[str]:
     """Yield a sentence for each list or folder of traces that is too short."""
     for i, group in enumerate(world.clients):
-        for key in ("up", "down", "rate"):
+        for key in ("up", "down", "rate", "latency", "down_latency"):
             trace = getattr(group.link, key)
-            if not isinstance(trace, TraceSpec) or trace.file is None:
+            if not isinstance(trace, TraceSpec | LatencyTrace) or trace.file is None:
                 continue
             files = list_traces(trace.file)
             if files != (trace.file,) and len(files) < group.count:

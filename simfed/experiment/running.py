@@ -29,7 +29,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import import_part
 from simfed.ground.units import parse_size
 from simfed.ground.writing import find_disk_refusal
-from simfed.net.spec import ShareTrace, TraceSpec
+from simfed.net.spec import LatencyTrace, ShareTrace, TraceSpec
 from simfed.record.digest import digest_value, fingerprint
 from simfed.record.directory import RunDirectory, reserve
 from simfed.record.journal import Journal, OtherDecisions
@@ -387,7 +387,8 @@ def copy_files(
     }
     sources = dict.fromkeys(list_files(world))
     parts_of = (part for _, part in list_sections(world))
-    traces = {one.file for one in parts_of if isinstance(one, TraceSpec | ShareTrace)}
+    kinds = TraceSpec | ShareTrace | LatencyTrace
+    traces = {one.file for one in parts_of if isinstance(one, kinds)}
     found = (one for one in sources if one in traces or Path(one).is_file())
     many = world.client_count
     names = {source: _take_up(files, source, "network", many) for source in found}

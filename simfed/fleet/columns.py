@@ -38,7 +38,7 @@ from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.ground.tables import read_columns
-from simfed.net.spec import LinkSpec, PerMessage, TraceSpec
+from simfed.net.spec import LatencyTrace, LinkSpec, PerMessage, TraceSpec
 from simfed.policy import Pull
 from simfed.schema.distribution import (
     KEPT_ENTRIES,
@@ -290,9 +290,9 @@ class Fleet:
                 values = np.minimum(values, parameters)
             how = spec.given if spec.column is None else f"column {spec.column}"
             return FleetColumn(group, field, how, values, of_group.count)
-        for how, kind in (("trace", TraceSpec), ("per message", PerMessage)):
-            if isinstance(spec, kind):
-                return FleetColumn(group, field, how, np.empty(0), of_group.count)
+        if isinstance(spec, TraceSpec | LatencyTrace | PerMessage):
+            how = "per message" if isinstance(spec, PerMessage) else "trace"
+            return FleetColumn(group, field, how, np.empty(0), of_group.count)
         if isinstance(spec, Level):
             spec = spec.k(parameters)
         elif (

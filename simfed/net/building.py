@@ -15,12 +15,13 @@ from simfed.ground.errors import InputError, check_known, listed, within
 from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
 from simfed.net.cells import Cellular, Wifi
-from simfed.net.delays import Delay, Delays, DrawnDelay
+from simfed.net.delays import Delay, Delays, DrawnDelay, TracedDelay
 from simfed.net.graphs import Tier, graph, read_graph, tree
 from simfed.net.models import Fluid, Model, Tcp
 from simfed.net.spec import (
     CellSpec,
     Generator,
+    LatencyTrace,
     LinkSpec,
     NetworkSpec,
     PerMessage,
@@ -31,7 +32,7 @@ from simfed.net.topology import Access, Cell, Direction, Line, Star, Topology
 from simfed.net.traces import LinkTrace, Trace, make_column
 from simfed.schema.distribution import LATENCY, Distribution
 
-AnyTrace: TypeAlias = TraceSpec | ShareTrace
+AnyTrace: TypeAlias = TraceSpec | ShareTrace | LatencyTrace
 Technologies: TypeAlias = Mapping[str, Wifi | Cellular]
 """Name of a cell → how its stations share the air."""
 _WAYS: tuple[Direction, Direction] = ("up", "down")
@@ -154,28 +155,38 @@ class _Builder:
     def _take_delays(self) -> Delays | None:
         """Take latencies that differ from message to message out of the links."""
         taken, rest = [], []
-        for link in self.links:
-            up, down = self._delay(link.latency, "up"), self._delay(link.down_s, "down")
-            both = link.down_latency is None
-            taken.append((up, up if both else down))
-            constant = {
-                key: 0.0
-                for key, delay in (("latency", up), ("down_latency", down))
-                if delay is not None
-            }
+        for i, link in enumerate(self.links):
+            keys = ("latency", "down_latency")
+            up, down = (self._delay(getattr(link, key), i, key) for key in keys)
+            taken.append((up, up if link.down_latency is None else down))
+            constant = {k: 0.0 for k, x in zip(keys, (up, down), strict=True) if x}
             rest.append(link.model_copy(update=constant) if constant else link)
         self.links = rest
         several = any(up or down for up, down in taken)
         return Delays(taken, self.link_of_client) if several else None
 
-    def _delay(self, latency: Any, way: Direction) -> Delay | None:
+    def _delay(self, latency: Any, group: int, key: str) -> Delay | None:
         """Return a delay that differs from message to message, else None."""
+        down = key == "down_latency"
+        if isinstance(latency, LatencyTrace):
+            where = f"clients[{group}].link.{key}"
+            return TracedDelay(self._client_traces(latency, where, group, ""), down)
         if not isinstance(latency, PerMessage):
             return None
         law: Any = latency.per_message
         if isinstance(law, Distribution):
             law = law.law(LATENCY)
-        return DrawnDelay(law, self.streams, way)
+        return DrawnDelay(law, self.streams, _WAYS[down])
+
+    def _client_traces(
+        self, spec: AnyTrace, where: str, group: int, stream: str
+    ) -> dict[int, LinkTrace]:
+        """Return the trace of each client of a group."""
+        members = np.flatnonzero(self.link_of_client == group).tolist()
+        return {
+            client: self._trace(spec, where, client, stream, place)
+            for place, client in enumerate(members)
+        }
 
     def _access(self) -> Access:
         link_traces: dict[tuple[int, Direction], LinkTrace] = {}
@@ -185,11 +196,8 @@ class _Builder:
                 key, stream = ("rate", "") if link.rate is not None else (way, way)
                 spec, where = getattr(link, way), f"clients[{i}].link.{key}"
                 if isinstance(spec, TraceSpec):
-                    members = np.flatnonzero(self.link_of_client == i).tolist()
-                    for place, client in enumerate(members):
-                        link_traces[client, way] = self._trace(
-                            spec, where, client, stream, place
-                        )
+                    of_group = self._client_traces(spec, where, i, stream)
+                    link_traces |= {(k, way): trace for k, trace in of_group.items()}
         access = Access(
             self._column([_read_fixed_rate(link.up) for link in self.links]),
             self._column([_read_fixed_rate(link.down) for link in self.links]),
@@ -489,8 +497,8 @@ def _name_client(spec: AnyTrace, client: int | str) -> AnyTrace:
 
     `client`: a text is the name of a link that is no client's.
     """
-    keys = ("file", "time_column", "elapsed_column", "rate_column", "bytes_column")
-    names = {key: getattr(spec, key, None) for key in keys}
+    columns = (f"{x}_column" for x in ("time", "elapsed", "rate", "bytes", "latency"))
+    names = {key: getattr(spec, key, None) for key in ("file", *columns)}
     own = {
         key: name.replace("{client}", str(client))
         for key, name in names.items()

@@ -7,7 +7,7 @@ delay changes while a message is under way, and that neighbouring ones are alike
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -16,6 +16,8 @@ import numpy as np
 from simfed.ground.arrays import Integers
 from simfed.ground.distributions import Law
 from simfed.ground.seeding import Key, Streams
+from simfed.net.following import DeadLink
+from simfed.net.traces import LinkTrace
 
 Delay: TypeAlias = Callable[[int, float, tuple[Key, ...]], float]
 """(client, instant on the run's clock, key of the message) → seconds."""
@@ -40,6 +42,28 @@ class DrawnDelay:
         """Return the seconds of a message, whenever it starts."""
         u = self.streams("latency", self.link, client, *key).random() or _LEAST_U
         return float(self.law.quantile(np.array([u]))[0])
+
+
+@dataclass(frozen=True)
+class TracedDelay:
+    """A delay that is read in each client's trace, whose capacities are seconds."""
+
+    traces: Mapping[int, LinkTrace]
+    """By client."""
+    down: bool
+    """True: of the way down."""
+
+    def __call__(self, client: int, at_s: float, key: tuple[Key, ...]) -> float:
+        """Return the seconds at the instant at which a message starts.
+
+        Raises: `DeadLink` where the trace, with `end: error`, has ended.
+        """
+        varying = self.traces[client]
+        moment = varying.trace.moment(at_s + varying.offset_s)
+        after, until_s = varying.trace.next_moment(moment)
+        if after is None and at_s + varying.offset_s >= until_s:
+            raise DeadLink(2 * client + self.down, (), at_s, trace_ended=True)
+        return varying.trace.rate_bytes_per_s(moment)
 
 
 @dataclass(frozen=True)

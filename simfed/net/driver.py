@@ -195,8 +195,10 @@ class Network:
         `InputError` for a size, weight or cap that is not a number in range.
         """
         key = key or (self._sent,)
-        path = self.topology.path_of(client, direction, float(self.env.now), key)
-
+        try:
+            path = self.topology.path_of(client, direction, float(self.env.now), key)
+        except DeadLink as dead:
+            self._give_up(dead)
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
         if not (isfinite(size_bytes) and size_bytes >= 0):
             raise InputError(
@@ -297,19 +299,21 @@ class Network:
             telling.callbacks.append(partial(_ring_arrival, transfer))
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
-        waiting = [self._transfers[flow] for flow in dead.flows]
-        names = [t.name for t in waiting[:5]]
-        if len(waiting) > 5:
-            names.append(f"{len(waiting) - 5} more")
+        names = [self._transfers[flow].name for flow in dead.flows]
+        if len(names) > 5:
+            names[5:] = [f"{len(names) - 5} more"]
         why = (
             "its trace has ended"
             if dead.trace_ended
             else ("its capacity is 0 for ever")
         )
+        who = f"transfers wait for it ({', '.join(names)})"
+        if not names:
+            why, who = "the trace of its latency has ended", "a message starts"
         link = self.topology.link_name(dead.link)
         raise RunFailed(
-            f"link {link}: at {dead.at_s:g} s {why}, and transfers wait for it"
-            f" ({', '.join(names)}); a trace with `end: loop` goes on"
+            f"link {link}: at {dead.at_s:g} s {why}, and {who}; a trace with `end: "
+            f"loop` goes on"
         )
 
     def _moved_bytes(self, transfer: Transfer) -> float:

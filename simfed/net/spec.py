@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BeforeValidator,
@@ -126,20 +126,19 @@ TraceFiles = Annotated[
 ]
 
 
+_FILE = (
+    "of what was measured; for a file per client `NAME-{client}.csv`, a list, or a "
+    "folder in the order of its names"
+)
+
+
 class _TraceSection(Section):
-    """A trace in a file or a generator's, whatever its numbers are."""
+    """A trace in files, whatever its numbers are."""
 
-    one_of = "file", "generate"
-
-    file: TraceFiles | None = Field(
-        default=None,
-        description="of what was measured; for a file per client `NAME-{client}.csv`, "
-        "a list, or a folder in the order of its names",
-    )
+    file: TraceFiles | None = Field(default=None, description=_FILE)
     format: Annotated[
         Literal["mahimahi", "pensieve", "csv"] | None, Only("file", needed=True)
     ] = Field(default=None, description="of the file")
-    generate: Generator | None = Field(default=None, description="in place of a file")
     end: Literal["loop", "hold", "error"] = Field(
         description="what follows the trace's last piece"
     )
@@ -156,9 +155,6 @@ class _TraceSection(Section):
     )
     time_column: Annotated[str | int, _CSV, Only("elapsed_column", None)] = Field(
         default=0, description="name or number from 0"
-    )
-    rate_column: Annotated[str | int, _CSV] = Field(
-        default=1, description="name or number from 0; ue{client}: each client its own"
     )
     time_unit: Annotated[str, _CSV] = Field(
         default="s",
@@ -180,7 +176,6 @@ class _TraceSection(Section):
         """The arguments of `read_csv`."""
         return {
             "time_column": self.time_column,
-            "rate_column": self.rate_column,
             "elapsed_column": self.elapsed_column,
             "time_unit": self.time_unit,
             "separator": self.separator,
@@ -199,7 +194,23 @@ class _TraceSection(Section):
         return value
 
 
-class TraceSpec(_TraceSection):
+class _CapacityTrace(_TraceSection):
+    """A trace of what a link or its air can carry, in files or a generator's."""
+
+    one_of = "file", "generate"
+
+    generate: Generator | None = Field(default=None, description="in place of a file")
+    rate_column: Annotated[str | int, _CSV] = Field(
+        default=1, description="name or number from 0; ue{client}: each client its own"
+    )
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The arguments of `read_csv`."""
+        return {**super().table, "rate_column": self.rate_column}
+
+
+class TraceSpec(_CapacityTrace):
     """A capacity that varies: read from files of the user's, or generated.
 
     Formats: `mahimahi` (one line per 1500-byte packet, in ms), `pensieve` (`time_s
@@ -229,7 +240,7 @@ class TraceSpec(_TraceSection):
         return {**super().table, **units}
 
 
-class ShareTrace(_TraceSection):
+class ShareTrace(_CapacityTrace):
     """A share of the airtime that varies: a table of the user's, or generated.
 
     A table has two columns; a row's share holds from its time. All shares, times
@@ -299,13 +310,39 @@ class PerMessage(Section):
         return self
 
 
+class LatencyTrace(_TraceSection):
+    """A delay that varies: each message has that of the instant at which it starts.
+
+    It is read from tables of the user's; a row's delay holds from its time.
+    """
+
+    file: TraceFiles = Field(description=_FILE)
+    format: Literal["csv"] = Field(default="csv", description="of the file")
+    latency_column: str | int = Field(
+        default=1, description="name or number from 0; of round trips: factor: 0.5"
+    )
+    unit: str = Field(description="of the column: ms, s, …")
+    generate: ClassVar[None] = None
+
+    @property
+    def table(self) -> dict[str, Any]:
+        """The arguments of `read_csv`."""
+        delays = {"latency_column": self.latency_column, "latency_unit": self.unit}
+        return {**super().table, **delays}
+
+
 def _tell_latency(value: Any) -> str:
-    several = isinstance(value, Mapping) and "per_message" in value
-    return "message[]" if several or isinstance(value, PerMessage) else "drawn[]"
+    keys = value.keys() if isinstance(value, Mapping) else ()
+    if "per_message" in keys or isinstance(value, PerMessage):
+        return "message[]"
+    traced = "file" in keys or "latency_column" in keys
+    return "trace[]" if traced or isinstance(value, LatencyTrace) else "drawn[]"
 
 
 Latency = Annotated[
-    Annotated[DrawnDuration, Tag("drawn[]")] | Annotated[PerMessage, Tag("message[]")],
+    Annotated[DrawnDuration, Tag("drawn[]")]
+    | Annotated[PerMessage, Tag("message[]")]
+    | Annotated[LatencyTrace, Tag("trace[]")],
     Discriminator(_tell_latency),
 ]
 

@@ -120,8 +120,10 @@ def read_csv(
     rate_column: str | int = 1,
     elapsed_column: str | int | None = None,
     bytes_column: str | int | None = None,
+    latency_column: str | int | None = None,
     time_unit: str = "s",
     rate_unit: str = "Mbps",
+    latency_unit: str = "ms",
     separator: Separator = "comma",
     until_s: float | None = None,
 ) -> Trace:
@@ -144,10 +146,13 @@ def read_csv(
         bytes_column: in place of `rate_column`, bytes that moved in `elapsed_column`,
             or since the time before: then the first time only says when the trace
             begins, and rows of one time are added up.
+        latency_column: in place of `rate_column`, delays, of which the trace then is
+            one in seconds.
         time_unit: `s`, `ms`, …; `date` for dates with the year first or the month's
             name; or a pattern of dates such as `%d/%m/%Y %H:%M:%S`. One without a zone
             is UTC.
         rate_unit: `Mbps`, `kB/s`, …
+        latency_unit: `ms`, `s`, …
         separator: what is between cells; blanks: any number of them, or tabs.
         until_s: when the last row's capacity ends, by default after as long as that of
             the time before it (one unit of time if there is none).
@@ -163,17 +168,22 @@ def read_csv(
         allowed = "no end beside elapsed_column or bytes_column: rows tell it"
         raise InputError(allowed, where="until", got=until_s)
     second = 1.0 if dated else units.parse_duration(f"1 {time_unit}", where="time_unit")
-    factor = 1.0
-    if bytes_column is None:
+    kind, noun, factor = "bytes_column", "amount", 1.0
+    if latency_column is not None:
+        kind, noun = "latency_column", "latency"
+        factor = units.parse_duration(f"1 {latency_unit}", where="unit")
+    elif bytes_column is None:
+        kind, noun = "rate_column", "capacity"
         factor = units.parse_rate(f"1 {rate_unit}", where="rate_unit")
-    asked = {
+    times_by = "elapsed_column" if lasting else "time_column"
+    columns = {
         "time_column": time_column,
         "elapsed_column": elapsed_column,
         "rate_column": rate_column,
         "bytes_column": bytes_column,
+        "latency_column": latency_column,
     }
-    del asked["time_column" if lasting else "elapsed_column"]
-    del asked["bytes_column" if bytes_column is None else "rate_column"]
+    asked = {key: columns[key] for key in (times_by, kind)}
     table = _read_table(
         path, separator, _choose(asked, str(path)), time_unit if dated else ""
     )
@@ -183,7 +193,6 @@ def read_csv(
         times /= 1e6
     times *= second
     values *= factor
-    noun = "capacity" if bytes_column is None else "amount"
     if lasting:
         _check_lengths(table)
         starts = np.concatenate([[0.0], np.cumsum(times)])
@@ -596,7 +605,8 @@ def _check_values(table: _Table, values: Floats, noun: str) -> None:
         allowed = f"a{'n' * (noun == 'amount')} {noun} of at least 0, and finite"
         raise table.error(int(np.argmin(good)), allowed, column=1)
     if not values.any():
-        allowed, problem = "a trace with some capacity above 0", f"every {noun} is 0"
+        allowed = f"a trace with some {'latency' if noun == 'latency' else 'capacity'}"
+        allowed, problem = f"{allowed} above 0", f"every {noun} is 0"
         raise table.error(len(values) - 1, allowed, f"{problem}, to the last", column=1)
 
 

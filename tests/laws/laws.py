@@ -589,6 +589,10 @@ def split_fits(scenario: Scenario) -> None:
     for i, group in enumerate(scenario.clients):
         if group.devices is not None and group.devices.rows == "in-order":
             refuse(f"clients[{i}].devices", "whose rows are dealt within a group")
+        for key in ("up", "down", "rate", "latency", "down_latency"):
+            source = getattr(getattr(group.link, key), "file", None)
+            if isinstance(source, str) and Path(source).is_dir():
+                refuse(f"clients[{i}].link.{key}", "whose files are dealt to a group")
     if scenario.client_order != "grouped":
         refuse("client_order", "other ids")
 

@@ -42,6 +42,8 @@ TEXTS = {
     "up.mahimahi": "".join(f"{at}\n" for at in range(20, 4000, 20)),
     "up.pensieve": "0.5 0.4\n1.2 0.1\n2.5 1.5\n",
     "air.csv": "0,1,0.4\n1,0.4,2\n2.5,0.9,0.3\n",
+    "rtt.csv": "s,rtt_ms,lasts,rtt0,rtt1,rtt2,rtt3,rtt4,rtt5,rtt6\n"
+    "0,40,0.6,1,2,3,4,5,6,7\n1.2,300,1.1,9,8,7,6,5,4,3\n",
     "devices.csv": "up_mbps,rtt_ms,speed,k,loss,stay_s,likely\n0.3,20,0.5,20,0.01,1,1\n"
     "1,5,1,50,0,0.5,2\n4,1,2,100,0.02,3,1\n",
     "online.csv": "client,from_s,to_s\n" + "0,0,2\n0,3.5,40\n1,0.3,5\n1,5.5,41\n",

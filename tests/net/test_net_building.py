@@ -347,7 +347,7 @@ def test_the_examples_of_the_documentation_are_valid():
         for key, value in yaml.safe_load(c).items()
         if key != "clients"
     ]
-    assert len(seen) == 8
+    assert len(seen) == 9
     groups = [group for c in chunks for group in yaml.safe_load(c).get("clients", ())]
     assert [LinkSpec.model_validate(group["link"]).cell for group in groups] == [
         "home",

@@ -90,6 +90,7 @@ ALWAYS = {
     "FileCapacity": "missing",
     "Generator": "kind length",
     "LinkSpec": "cell latency",
+    "LatencyTrace": "file format end offset factor latency_column unit",
     "PerMessage": "per_message",
     "LocalLoss": "data credit",
     "LognormalSpec": "median cv low high",

@@ -7,6 +7,7 @@ import pytest
 import worlds
 import yaml
 
+from simfed import RunFailed
 from simfed.deploy.shaping import _require_star
 from simfed.experiment.assembly import Parts
 from simfed.ground.errors import InputError
@@ -125,9 +126,68 @@ def test_a_table_is_drawn_row_by_row(tmp_path):
     assert delays == {0.04, 1.0}
 
 
-def test_play_again_for_blame_meets_the_same_delays(monkeypatch):
+TRACE = "t,ms,rtt0,rtt1\n0,50,10,30\n0.4,200,90,20\n0.9,120,10,70\n"
+
+
+def traced(tmp_path, **keys):
+    (tmp_path / "rtt.csv").write_text(TRACE)
+    file = {"file": str(tmp_path / "rtt.csv"), "time_column": "t", "unit": "ms"}
+    return {**file, "latency_column": "ms", "end": "loop", "offset": "0 s", **keys}
+
+
+def look_up(at_s, column=0):
+    """The delay of the file at an instant: a turn of it takes 1.4 s."""
+    pieces = [[float(x) for x in row.split(",")] for row in TRACE.split("\n")[1:4]]
+    return [row for row in pieces if row[0] <= at_s % 1.4][-1][1 + column] / 1000
+
+
+def test_a_message_takes_the_delay_of_the_instant_at_which_it_starts(tmp_path):
+    run = worlds.play(world(traced(tmp_path), rounds=8), time_only=True)
+    sizes = run.participations.set_index(["round", "client"])
+    met = set()
+    for row in each(run.spans[run.spans["kind"].isin(["download", "upload"])]):
+        size = sizes.loc[(row["round"], int(row.client))]
+        up = row.kind == "upload"
+        moving_s = (size.uplink_bytes / 5 if up else size.downlink_bytes / 20) / MBPS
+        delay_s = look_up(row.started_at_s)
+        met.add(delay_s)
+        spent_s = size.uplink_s if up else size.downlink_s
+        assert spent_s == pytest.approx(delay_s + moving_s)
+    assert met == {0.05, 0.2, 0.12}
+
+
+def test_a_column_per_client_half_a_round_trip_and_a_handshake(tmp_path):
+    keys = {"latency_column": "rtt{client}", "factor": 0.5, "end": "hold"}
+    tcp = {"network.model": "tcp", "compression.k": 100, "rounds": 1}
+    rows = each(played(world(traced(tmp_path, **keys), **tcp)))
+    for row, alone in zip(rows, each(played(world("0 s", **tcp))), strict=True):
+        at_s = row.started_at_s + row.downlink_s + row.training_s + row.compression_s
+        delay_s = look_up(min(at_s, 1.3), 1 + row.client) / 2
+        assert row.uplink_s - alone.uplink_s == pytest.approx(3 * delay_s)
+
+
+def test_a_trace_that_ends_fails_the_message_that_starts_after_it(tmp_path):
+    ends = world(traced(tmp_path, end="error"), rounds=9)
+    with pytest.raises(
+        RunFailed,
+        match=r"link client-\d/(up|down): at .* s the trace of its latency has ended, "
+        "and a message starts; a trace with `end: loop` goes on",
+    ):
+        worlds.play(ends, time_only=True)
+
+
+def test_a_run_keeps_the_trace_that_it_read(tmp_path):
+    whole = worlds.play(world(traced(tmp_path)), tmp_path / "run", time_only=True)
+    (tmp_path / "rtt.csv").unlink()
+    again = load_scenario(str(tmp_path / "run" / "scenario.yaml"))
+    assert worlds.play(again, time_only=True).fingerprint == whole.fingerprint
+
+
+@pytest.mark.parametrize("latency", ["drawn", "traced"])
+def test_play_again_for_blame_meets_the_same_delays(latency, monkeypatch, tmp_path):
     """What the server would have waited for all clients is what it did wait."""
     shared, waited = {"clients[0].count": 4, "network.server.receive": "8 Mbps"}, []
+    latency = SPREAD if latency == "drawn" else traced(tmp_path)
 
     def compare(flights, work, network, **options):
         spent_s = max(flight.elapsed_s for flight in flights)
@@ -136,7 +196,7 @@ def test_play_again_for_blame_meets_the_same_delays(monkeypatch):
         return blame.blame_round(flights, work, network, **options)
 
     monkeypatch.setattr(server, "blame_round", compare)
-    worlds.play(world(**shared), time_only=True)
+    worlds.play(world(latency, **shared), time_only=True)
     assert len(waited) == 3
     for spent_s, again_s, uploads_s in waited:
         assert again_s == pytest.approx(spent_s, rel=1e-9)

@@ -207,6 +207,10 @@ class Size(NamedTuple):
     shapes: tuple[tuple[int, ...], ...] = ()
     """Shapes of the trainable parameters in the order of the flat vector, as `Layers`
     where their names are known; empty: not known."""
+    head: str | None = None
+    """Name of the last linear layer; None: not known, or there is none."""
+    norms: tuple[str, ...] = ()
+    """Names of the layers that are batch norm."""
 
 
 def make_key(round: int, turn: int) -> int | str:
@@ -419,19 +423,20 @@ class Setting:
     latest: int | None = None
     """Merges that an upload may come late and still be merged; None: any number."""
 
-    def steps(self, who: Who) -> int:
-        """Return the local steps of one participation."""
-        if self.local_steps is not None and who.epochs is None:
+    def steps(self, who: Who, epochs: int | None = None) -> int:
+        """Return the local steps of one participation, or those of so many epochs."""
+        epochs = epochs or who.epochs
+        if epochs is None and self.local_steps is not None:
             return self.local_steps
-        epochs = who.epochs or self.local_epochs or 1
+        epochs = epochs or self.local_epochs or 1
         return epochs * -(-who.samples // self.batch_size)
 
-    def training(self, who: Who) -> Work:
-        """Return the unit of local training.
+    def training(self, who: Who, epochs: int | None = None) -> Work:
+        """Return the unit of local training, or of so many epochs of it.
 
         Every step takes as long as one at the configured batch size.
         """
-        steps = self.steps(who)
+        steps = self.steps(who, epochs)
         if self.private:
             return Work("private", who.model, self.batch_size, steps, kind="training")
         return Work("training", who.model, self.batch_size, steps)
@@ -452,6 +457,9 @@ class Method:
     """True if clients may have different models."""
     personal: ClassVar[bool] = False
     """True if every client keeps a model of its own, which is evaluated for itself."""
+    joins_sent: ClassVar[bool] = False
+    """True if only a part of that model is the client's own: it is joined with what the
+    server would send the client now."""
     counts_steps: ClassVar[bool] = False
     """True if local work is one step unless the scenario says otherwise; else it is one
     epoch."""
@@ -657,5 +665,9 @@ class Method:
         raise NotImplementedError
 
     def model(self, server: State, own: State, who: Who) -> Values:
-        """Return `weights` and `buffers` of the model evaluated for a client."""
+        """Return `weights` and `buffers` of the model evaluated for a client.
+
+        `server` is empty where clients have models of their own (`personal`), or the
+        values that `send` gives this client (`joins_sent`).
+        """
         raise NotImplementedError

@@ -68,6 +68,10 @@ class ModelFacts:
     known."""
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
+    head: str | None = None
+    """Name of the last linear layer; None: not known, or there is none."""
+    norms: tuple[str, ...] = ()
+    """Names of the layers that are batch norm."""
 
     @property
     def parameter_bytes(self) -> int:

@@ -209,25 +209,31 @@ class Elsewhere:
     ) -> tuple[list[float | None], list[Any]]:
         """Ask everybody at once for losses."""
         begun_s = time.perf_counter()
-        questions = [self._ask_for_loss(order.task, model) for order, model in asked]
+        questions = [
+            self._question(order.task, model, {"key": order.task.key})
+            for order, model in asked
+        ]
         answers = self._ask("measure", questions) if questions else []
         self._pool.wall_s["local_losses"] += time.perf_counter() - begun_s
         return [read_answer(answer) for answer in answers], self._pool.run(*beside)
 
-    def _ask_for_loss(self, task: Task, model: Values) -> tuple[int, Parcel]:
+    def _question(
+        self, task: Task, model: Values, facts: Mapping[str, Plain]
+    ) -> tuple[int, Parcel]:
+        """Return a client, and a question about a model; empty: about its own."""
         if not model:
-            return task.client, pack({"key": task.key}, {})
+            return task.client, pack(facts, {})
         said, parts = self._changes[task.prototype].parts(
             self._has.get(task.client), self._held.version, model, _list_buffers(task)
         )
-        return task.client, pack(
-            {"key": task.key, "down": said}, _add_prefix(_DOWN, parts)
-        )
+        return task.client, pack({**facts, "down": said}, _add_prefix(_DOWN, parts))
 
-    def test(self) -> dict[int, Tensor]:
+    def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
         """Ask each client to test its own model, over its connection."""
         clients, data = sorted(self._known), self._bench.data
-        parcels = self._ask("test", [(client, pack({}, {})) for client in clients])
+        tasks = [self._bench.tasks.task(1, client, 0) for client in clients]
+        questions = [self._question(task, sent[task.prototype], {}) for task in tasks]
+        parcels = self._ask("test", questions)
         rows = {}
         for client, answer in zip(clients, parcels, strict=True):
             if answer is None or not answer.facts.get("tested"):
@@ -286,8 +292,9 @@ class RealClient:
         check_fields(self._bench.kit.method, task, "down", down, task.plan.down)
         order = Order(task, Choice.of(facts["choice"]), down)
         if facts["measured"]:
-            personal = self._bench.method.personal
-            order.measured = {} if personal else {**down, **_read_values(_MODEL, parts)}
+            method = self._bench.method
+            alone = method.personal and not method.joins_sent
+            order.measured = {} if alone else {**down, **_read_values(_MODEL, parts)}
         self._payloads.clear()
         before_s = self._spent_s()
         [result] = self._here.work([order])
@@ -348,17 +355,18 @@ class RealClient:
         """
         facts, parts = unpack(parcel)
         who, bench = self._who, self._bench
+        model: Values | None = {}
+        if "down" in facts:
+            model = self._arrived(facts["down"], parts, to_keep=False)
         if what == "measure":
-            model: Values | None
-            if bench.method.personal:
-                model = bench.model_of(who, self._here.state(who.client).own)
-            else:
-                model = self._arrived(facts["down"], parts, to_keep=False)
             if model is None:
                 return pack({"loss": None}, {})
+            if bench.method.personal:
+                model = bench.model_of(who, self._here.state(who.client).own, model)
             loss = bench.kit.own_loss(who.prototype, model, who.client, facts["key"])
             return pack({"loss": loss.item()}, {})
-        rows = self._here.test().get(who.client)
+        tested = {} if model is None else self._here.test({who.prototype: model})
+        rows = tested.get(who.client)
         if rows is None:
             return pack({"tested": False}, {})
         return pack({"tested": True}, {"rows": rows.numpy()})

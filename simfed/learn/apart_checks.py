@@ -145,7 +145,9 @@ def check_magnitude(
             raise InputError(
                 "counts of at least 0", where=name, got=f"{float(value.min()):.4g}"
             )
-        if of_plan.kind == "buffers" and bool((value[variances] < 0).any()):
+        if of_plan.kind != "buffers" or not value.numel():
+            continue
+        if bool((value[variances] < 0).any()):
             least = float(value[variances].min())
             raise InputError("variances of at least 0", where=name, got=f"{least:.4g}")
 

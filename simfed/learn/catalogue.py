@@ -162,6 +162,7 @@ class _Layer:
     shapes: tuple[Shape, ...]
     inputs: int = 0
     parts: tuple[str, ...] = ("weight", "bias")
+    kind: str = ""
 
 
 def _tally_layers(
@@ -185,6 +186,8 @@ def _tally_layers(
             for layer in layers
             for name in layer.parts[: len(layer.shapes)]
         ),
+        head=layers[-1].name,
+        norms=tuple(layer.name for layer in layers if layer.kind == "batch norm"),
     )
 
 
@@ -204,7 +207,8 @@ def _linear(name: str, inputs: int, outputs: int) -> _Layer:
 
 
 def _norm_of_batches(name: str, channels: int) -> _Layer:
-    return _Layer(name, 2 * channels, 2 * channels, 0, ((channels,), (channels,)))
+    layer = _norm_of_samples(name, channels)
+    return replace(layer, buffers=2 * channels, kind="batch norm")
 
 
 def _norm_of_samples(name: str, channels: int) -> _Layer:
@@ -404,9 +408,8 @@ def list_auxiliary(model: str, dataset: str) -> dict[str, float]:
     ['bulyan/lenet5-half', 'fedal/discriminator-10-64-10']
     """
     sizes = facts(model, dataset)
-    size = Size(
-        model, sizes.parameters, sizes.buffers, sizes.features, 10, sizes.shapes
-    )
+    counts = sizes.parameters, sizes.buffers, sizes.features, 10
+    size = Size(model, *counts, sizes.shapes, sizes.head, sizes.norms)
     setting = Setting(
         rounds=1,
         clients=10,

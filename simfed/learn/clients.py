@@ -107,8 +107,11 @@ class Clients(Protocol):
         """
         ...
 
-    def test(self) -> dict[int, Tensor]:
-        """Return the test results of clients' own models, of those that have one."""
+    def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
+        """Return the test results of clients' own models, of those that have one.
+
+        sent: what a prototype would be sent now, where models are joined with it.
+        """
         ...
 
     def values(self, order: Order) -> Mapping[str, Any] | None:
@@ -169,9 +172,9 @@ class Bench:
         """Return how many clients of a prototype are trained in one pass, at most."""
         return self.kit.together(prototype) if self._steps_locally else 1
 
-    def model_of(self, who: Who, own: State | None) -> Values:
-        """Return a client's own model."""
-        return self.method.model({}, self._own(who, own), who)
+    def model_of(self, who: Who, own: State | None, sent: Values) -> Values:
+        """Return a client's own model, joined with what it would be sent, perhaps."""
+        return self.method.model(sent, self._own(who, own), who)
 
     def flops(self, orders: Sequence[Order]) -> float:
         """Return roughly the work of orders of one prototype, to balance processes."""
@@ -239,8 +242,12 @@ class Bench:
     def question(
         self, task: Task, model: Values, own: State | None
     ) -> tuple[str, Values, int, int | str]:
-        """Return the arguments of `Kit.own_loss`; `model` empty: the client's own."""
-        model = model or self.model_of(task.who, own)
+        """Return the arguments of `Kit.own_loss`.
+
+        `model`: see `HostedWorkload.model_measured`.
+        """
+        if self.method.personal:
+            model = self.model_of(task.who, own, model)
         return task.prototype, model, task.client, task.key
 
     def _begin(
@@ -413,16 +420,18 @@ class Here:
         losses = answers[: len(units)]
         return torch.stack(losses).tolist() if losses else [], answers[len(units) :]
 
-    def test(self) -> dict[int, Tensor]:
+    def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
         """Test clients' own models."""
         bench = self._bench
         own = {client: self.states[client].arrived for client in sorted(self.states)}
         own = {client: state for client, state in own.items() if state is not None}
         whos = [bench.tasks.who(client) for client in own]
-        units: list[Unit] = [
-            ("test_own", (who.prototype, bench.model_of(who, own[who.client])))
-            for who in whos
-        ]
+        units: list[Unit] = []
+        for who in whos:
+            name, state = who.prototype, own[who.client]
+            units.append(
+                ("test_own", (name, bench.model_of(who, state, sent.get(name, {}))))
+            )
         samples = len(bench.data.test_labels)
         costs = [float(bench.kit.flops[who.prototype] * samples) for who in whos]
         return dict(zip(own, self._pool.run(units, costs), strict=True))

@@ -498,18 +498,26 @@ class HostedWorkload:
         return answers
 
     def model_measured(self, order: Order) -> Values:
-        """Return the model at which a client's loss is measured; empty: its own.
+        """Return the model at which a client's loss is measured, as clients hold it.
 
-        It is one object for all who are measured at the same.
+        It is one object for all who are measured at the same. Of a client with a model
+        of its own it is what that is joined with; empty: nothing.
         """
-        if self.method.personal:
-            return {}
-        who = order.task.who
         server = self._server if order.edge is None else order.edge.server
+        return self._held_now(server, order.task.who, order.task.round)
+
+    def _held_now(self, server: State, who: Who, round: int) -> Values:
+        method = self.method
+        if method.personal and not method.joins_sent:
+            return {}
         held = self.held_models.held.get((who.prototype, "weights"))
         known = self._measured_at.get(who.prototype)
         if known is None or known[0] is not server or known[1] is not held:
-            model = self.method.model(server, {}, who)
+            model = (
+                method.send(server, who, round)
+                if method.joins_sent
+                else method.model(server, {}, who)
+            )
             model = model if held is None else {**model, "weights": held}
             known = self._measured_at[who.prototype] = server, held, model
         return known[2]
@@ -600,7 +608,11 @@ class HostedWorkload:
         if not self._evaluating.due(round):
             return {}, {}
         if self.method.personal:
-            return self._evaluating.of_clients(self.clients.test())
+            sent = {
+                name: self._held_now(self._server, self.tasks.first_of(name), round)
+                for name in self.scenario.prototypes
+            }
+            return self._evaluating.of_clients(self.clients.test(sent))
         return self._evaluating.of_prototypes(answers)
 
     # ---- checks ----------------------------------------------------------------------

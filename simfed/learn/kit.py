@@ -227,19 +227,23 @@ class Kit:
         """Samples of the whole public set."""
         return len(self._data.public)
 
-    def batches(self, who: Who, round: int) -> list[Positions]:
+    def batches(
+        self, who: Who, round: int, epochs: int | None = None
+    ) -> list[Positions]:
         """Return the positions of the samples of each local step.
 
-        They are as the scenario's `training` says.
+        They are as the scenario's `training` says, or so many epochs in orders of their
+        own.
         """
-        rng = self._streams("batch", who.client, who.key(round))
+        purpose = "batch" if epochs is None else "further batch"
+        rng = self._streams(purpose, who.client, who.key(round))
         owned = self._data.owned[who.client]
         if self._any_attack and self.attack_on(who.client, round) is not None:
             owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
-        return draw_local(rng, owned, self.training, who.epochs)
+        return draw_local(rng, owned, self.training, epochs or who.epochs)
 
     def attack_on(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""
@@ -306,6 +310,8 @@ class Kit:
         loss: Loss | None = None,
         correction: Callable[[Tensor], Tensor] | None = None,
         rate: float | None = None,
+        epochs: int | None = None,
+        fixed: Sequence[slice] = (),
     ) -> tuple[Model, float]:
         """Train `model` on the client's own data; return the model and its mean loss.
 
@@ -316,10 +322,12 @@ class Kit:
             loss: of a batch; None: mean cross-entropy, in the fastest passes there are.
             correction: weights → what is added to each step's gradient.
             rate: in place of the scenario's.
+            epochs: in place of the scenario's steps or epochs; see `batches`.
+            fixed: places of weights that stay as they are.
         """
         seat = self._seats[who.prototype]
         seat.flat.to_change(model)
-        batches = self.batches(who, round)
+        batches = self.batches(who, round, epochs)
         with self.noise(who, round):
             losses = seat.trainer.descend(
                 batches,
@@ -328,6 +336,7 @@ class Kit:
                 if loss is None
                 else partial(seat.differentiate, loss),
                 corrections=() if correction is None else [correction],
+                fixed=fixed,
             )
         return seat.flat.values(), sum(value.item() for value in losses) / len(batches)
 

@@ -133,14 +133,17 @@ class Trainer:
         differentiate: Callable[[Tensor, Tensor, int, Tensor], Tensor] | None = None,
         corrections: Sequence[Callable[[Tensor], Tensor]] = (),
         private: PrivateSteps | None = None,
+        fixed: Sequence[slice] = (),
     ) -> list[Tensor]:
         """Make local steps on the model as it is, and return the loss of each batch.
 
         `differentiate`: (samples, labels, step, gradient) → a loss, whose gradient is
         added to `gradient`; None: the mean cross-entropy. `corrections`: weights → what
-        is added to each step's gradient.
+        is added to each step's gradient. `fixed`: places of weights that no step moves,
+        and that count in no gradient's length.
         """
         weights = self._model.weights
+        kept = [weights[place].clone() for place in fixed]
         descent = Descent(self._training, rate)
         gradient = torch.empty_like(weights)
         losses = []
@@ -153,7 +156,11 @@ class Trainer:
                 losses.append(differentiate(samples, labels, step, gradient))
             for correction in corrections:
                 gradient += correction(weights)
+            for place in fixed:
+                gradient[place] = 0.0
             descent.step(weights, gradient)
+            for place, values in zip(fixed, kept, strict=True):
+                weights[place] = values  # which decay by themselves
         return losses
 
     def _differentiate(

@@ -74,8 +74,9 @@ class Tasks:
         for name, prototype in scenario.prototypes.items():
             model = facts[name]
             shapes = Layers(model.shapes, model.names)
-            counts = model.parameters, model.buffers, model.features
-            sizes[name] = Size(prototype.model, *counts, clients[name], shapes)
+            counts = model.parameters, model.buffers, model.features, clients[name]
+            parts = shapes, model.head, model.norms
+            sizes[name] = Size(prototype.model, *counts, *parts)
         training = scenario.training
         self.setting = Setting(
             rounds=scenario.rounds,

@@ -337,7 +337,8 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
             _check_losses(method, losses, scenario)
             server = _put_through_checkpoint(after, "the server's state")
             for who in everybody:
-                _check_model(method.model(server, states[who.client], who), who)
+                seen = method.send(server, who, 3) if method.joins_sent else server
+                _check_model(method.model(seen, states[who.client], who), who)
     finally:
         workload.close()
 

@@ -226,7 +226,7 @@ def plain_world(method, changes=None):
                     **public,
                     **changes.get("dataset", {}),
                 },
-                "prototypes": {"only": {"model": "logistic-regression"}},
+                "prototypes": {"only": {"model": tiny.model_of(method)}},
                 "clients": [{"count": 2, "prototype": "only", "device": "any"}],
                 "training": {
                     "batch_size": 8,
@@ -253,6 +253,7 @@ OPTIONS_HERE = {
     "feddf": {"steps": 2, "check_every": 1, "batch_size": 4},
     "fedtgp": {"server_epochs": 1},
     "fedgen": {"server_steps": 2},
+    "fedrep": {"head_epochs": 1},
 }
 """Some compress only where they are told to, some take long."""
 

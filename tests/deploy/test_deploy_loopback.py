@@ -216,7 +216,11 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("method", ["fedavg", "scaffold", "fedopt"])
+@pytest.mark.parametrize(
+    "method",
+    ["fedavg", "scaffold", "fedopt", {"kind": "fedrep", "head_epochs": 1}],
+    ids=str,
+)
 @pytest.mark.parametrize(
     "strategy",
     ["top-k", "random-k", {"chain": ["top-k", {"qsgd": {"levels": 4}}]}],
@@ -255,6 +259,8 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
         "fedkd-mutual",
         {"kind": "fedtgp", "predict": "nearest-mean"},
         "local-only",
+        "ditto",
+        {"kind": "fedrep", "head_epochs": 1},
     ],
     ids=str,
 )

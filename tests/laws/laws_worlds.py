@@ -394,6 +394,7 @@ VALUES: dict[str, Any] = {
     "patience": [1], "digest_epochs": [2], "digest_batch": [4], "digest_rate": [0.01],
     "coefficient_rate": [0.1], "coefficient_steps": [2], "kt-pfl.rho": [0.5],
     "pull": [0.1], "margin": [10.0], "server_epochs": [2], "server_batch": [4],
+    "own_epochs": [2], "head_epochs": [1],
     "server_steps": [2], "weight": [0.5], "fedgen.weight_decay": [0.9],
     "fedgen.noise": [4], "hidden": [6], "adversarial": [0.2], "forgetting": [0.2],
     "public_epochs": [1], "student": ["a"], "energy_start": [0.7], "energy_end": [0.9],

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import torch
+from torch import nn
 
 from simfed import register
 from simfed.ground.registry import registry
@@ -33,6 +34,28 @@ def public_of(method, images):
     """
     kind = method if isinstance(method, str) else method["kind"]
     return images if registry("method").get(kind).needs_public else None
+
+
+def normed(input_shape, classes):
+    """A small model with batch norm."""
+    return nn.Sequential(
+        nn.Conv2d(input_shape[0], 3, 3, stride=2),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, classes),
+    )
+
+
+register("model", "normed", normed, replace=True)
+
+
+def model_of(method):
+    """The smallest model that the method takes."""
+    kind = method if isinstance(method, str) else method["kind"]
+    smallest = {"fedrep": "lenet5-half", "fedbn": "normed"}
+    return smallest.get(kind, "logistic-regression")
 
 
 def scenario(**changes):

@@ -30,11 +30,12 @@ LENETS = {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}}
 RATE = 0.05
 
 
-def scenario(method, *, prototypes=ONE, arm="dense", **changes):
-    """Four clients of one linear model, or two of it and two of a LeNet.
+def scenario(method, *, prototypes=None, arm="dense", **changes):
+    """Four clients of the method's smallest model, or two of it and two of a LeNet.
 
     Three rounds.
     """
+    prototypes = prototypes or {"a": {"model": tiny.model_of(method)}}
     each = 4 // len(prototypes)
     plain = {
         "method": method,

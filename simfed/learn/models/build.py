@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
 from simfed.ground.errors import InputError
@@ -147,6 +148,8 @@ def count_facts(
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
         names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
+        head=next((name for name, m in module.named_modules() if m is last), None),
+        norms=tuple(n for n, m in module.named_modules() if isinstance(m, _BatchNorm)),
     )
 
 

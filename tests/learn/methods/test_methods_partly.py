@@ -1,0 +1,269 @@
+"""ditto, fedrep and fedbn against their papers, written out for ordinary modules."""
+
+import copy
+
+import pytest
+import torch
+import torch.nn.functional as F
+from engine_worlds import Host, played
+from textbook import (
+    Textbook,
+    answers,
+    assert_close,
+    flat,
+    scenario,
+    with_weights,
+)
+from torch.nn.utils import clip_grad_norm_
+
+from simfed.learn.federation import draw_epoch
+from simfed.policy import Choice
+
+SOME = {"participation": {"clients_per_round": 3}}
+SOLVER = {
+    "batch_size": 16, "learning_rate": 0.05, "local_steps": 3, "momentum": 0.5,
+    "weight_decay": 0.01, "clip_norm": 0.5,
+}  # fmt: skip
+"""With everything in it that could move weights which are held."""
+
+
+def further(book, client, round, epochs):
+    """Batches of epochs that a method trains beside the scenario's."""
+    rng = book.streams("further batch", client, round)
+    owned, size = book.data.owned[client], book.made.training.batch_size
+    return [book.data.at(batch) for batch in draw_epoch(rng, owned, size, epochs)]
+
+
+def descended(book, module, batches, moving, added=None):
+    """A copy after steps by PyTorch's own optimiser on the layers that move.
+
+    `added`: weights → what each step's gradient gets beside it.
+    """
+    local, training = copy.deepcopy(module).train(), book.made.training
+    for name, parameter in local.named_parameters():
+        parameter.requires_grad_(moving(name))
+    mine = [p for p in local.parameters() if p.requires_grad]
+    optimiser = torch.optim.SGD(
+        mine,
+        lr=training.learning_rate,
+        momentum=training.momentum,
+        weight_decay=training.weight_decay,
+    )
+    for samples, labels in batches:
+        optimiser.zero_grad()
+        F.cross_entropy(local(samples), labels).backward()
+        if added is not None:
+            extra = with_weights(local, added(flat(local)))
+            for parameter, more in zip(mine, extra.parameters(), strict=True):
+                parameter.grad += more.detach()
+        if training.clip_norm is not None:
+            clip_grad_norm_(mine, training.clip_norm)
+        optimiser.step()
+    return local.requires_grad_(True)
+
+
+def mean(book, clients, modules, kept):
+    """The mean, by samples, of what of modules is not kept, by name."""
+    sizes = [len(book.data.owned[client]) for client in clients]
+    states = [module.state_dict() for module in modules]
+    return {
+        name: sum(n * state[name] for n, state in zip(sizes, states, strict=True))
+        / sum(sizes)
+        for name in states[0]
+        if not kept(name) and states[0][name].is_floating_point()
+    }
+
+
+def assert_evaluated(book, last, modules):
+    """Each client's model that was evaluated is this module of it, on the test set and
+    in the client's own label mix.
+    """
+    told, data = last.outcome.clients, book.data
+    assert told.keys() == modules.keys()
+    for client, module in modules.items():
+        logits = answers(module, data.test_samples)
+        losses = F.cross_entropy(logits, data.test_labels, reduction="none").double()
+        assert told[client].loss == pytest.approx(losses.mean().item(), rel=1e-5)
+        _, labels = book.own(client)
+        counts = torch.bincount(labels, minlength=data.classes).double()
+        each = torch.stack(
+            [losses[data.test_labels == c].mean() for c in range(data.classes)]
+        )
+        own = (counts / counts.sum() * each).sum().item()
+        assert told[client].own_loss == pytest.approx(own, rel=1e-5)
+
+
+@pytest.mark.parametrize("epochs", [None, 2])
+def test_ditto_is_that_of_the_paper(epochs):
+    made = scenario({"kind": "ditto", "pull": 0.7, "own_epochs": epochs}, **SOME)
+    work, last = played(made)
+    book = Textbook(made)
+    w = book.module("a")
+    v = {}
+    for round in (1, 2, 3):
+        clients = book.cohort(round)
+        models = [book.trained(w, client, round) for client in clients]
+        common = flat(w)
+        for client in clients:
+            batches = (
+                book.batches(client, round)
+                if epochs is None
+                else further(book, client, round, epochs)
+            )
+            v[client] = descended(
+                book,
+                v.get(client, book.module("a")),
+                batches,
+                lambda name: True,
+                added=lambda own, w=common: 0.7 * (own - w),
+            )
+        w.load_state_dict(mean(book, clients, models, lambda name: False))
+    assert_close(work.array("server/a/weights"), flat(w))
+    for client, module in v.items():
+        assert_close(work.array(f"clients/{client}/own/weights"), flat(module))
+    assert_evaluated(book, last, v)
+
+
+def test_ditto_without_a_pull_is_local_only_beside_fedprox():
+    """And its own models change nothing of what travels."""
+    work, _ = played(scenario({"kind": "ditto", "pull": 0}))
+    alone, _ = played(scenario("local-only"))
+    averaged, _ = played(scenario({"kind": "fedprox", "mu": 0}))
+    for client in range(4):
+        path = f"clients/{client}/own/weights"
+        assert torch.equal(work.array(path), alone.array(path))
+    assert_close(work.array("server/a/weights"), averaged.array("server/a/weights"))
+
+
+def play_partly(made, kept, trained):
+    """The engine's workload, its last round, a module of the server's part and one of
+    each client's, as the paper has them.
+
+    `kept`: name of a tensor → whether it stays. `trained`: (book, module, client,
+    round) → the module after its participation.
+    """
+    work, last = played(made)
+    book = Textbook(made)
+    server, own = book.module("a").state_dict(), {}
+
+    def joined(client):
+        module = book.module("a")
+        mine = own.get(client, module.state_dict())
+        parts = {n: mine[n] if kept(n) else server[n] for n in mine}
+        module.load_state_dict(parts)
+        return module
+
+    for round in (1, 2, 3):
+        clients = book.cohort(round)
+        models = [trained(book, joined(c), c, round) for c in clients]
+        for client, model in zip(clients, models, strict=True):
+            own[client] = model.state_dict()
+        server = {**server, **mean(book, clients, models, kept)}
+    assert_evaluated(book, last, {client: joined(client) for client in own})
+    return work, {client: joined(client) for client in own}
+
+
+def test_fedrep_is_that_of_the_paper():
+    made = scenario({"kind": "fedrep", "head_epochs": 2}, training=SOLVER, **SOME)
+
+    def in_head(name):
+        return name.startswith("fc3.")
+
+    def trained(book, module, client, round):
+        batches = further(book, client, round, 2)
+        module = descended(book, module, batches, in_head)
+        batches = book.batches(client, round)
+        return descended(book, module, batches, lambda name: not in_head(name))
+
+    work, models = play_partly(made, in_head, trained)
+    for client, module in models.items():
+        whole = flat(module)
+        head = whole[-len(flat(module.fc3)) :]
+        assert_close(work.array(f"clients/{client}/own/weights"), head)
+        assert_close(work.array("server/a/weights"), whole[: -len(head)])
+
+
+def test_fedbn_is_that_of_the_paper():
+    made = scenario("fedbn", training=SOLVER, **SOME)
+
+    def of_norm(name):
+        return name.startswith("1.")
+
+    def trained(book, module, client, round):
+        return descended(book, module, book.batches(client, round), lambda name: True)
+
+    work, models = play_partly(made, of_norm, trained)
+    means = set()
+    for client, module in models.items():
+        own = flat(module[1])
+        assert_close(work.array(f"clients/{client}/own/weights"), own)
+        statistics = torch.cat([module[1].running_mean, module[1].running_var])
+        assert_close(work.array(f"clients/{client}/own/buffers"), statistics)
+        means.add(statistics[0].item())
+        rest = torch.cat([flat(module[0]), flat(module[5])])
+        assert_close(work.array("server/a/weights"), rest)
+    assert len(means) == len(models)
+
+
+@pytest.mark.parametrize(
+    ("kind", "kept"), [("fedrep", 4 * 42 + 4), ("fedbn", 3 + 3), ("ditto", 0)]
+)
+def test_what_stays_does_not_travel(kind, kept):
+    """Neither way, in no codec's layers, nor in residuals."""
+    made = scenario(kind, arm="top-k", charge={"buffers": True})
+    host, last = played(made, rounds=1)
+    task = host.task(2, 0)
+    size = task.who.size
+    buffers = 0 if kind == "fedbn" else size.buffers
+    assert task.downlink_bytes == 4 * (size.parameters - kept + buffers)
+    update = task.plan.up["update"]
+    assert update.entries == size.parameters - kept
+    size_bytes = host.tasks.field_bytes(task, update, Choice("top-k", 30))
+    assert set(last.uplink_bytes.values()) == {size_bytes + 4 * buffers}
+    assert len(host.kept.residuals["0:update"]) == update.entries
+
+
+def test_a_codec_of_layers_finds_those_that_travel():
+    arm = "layers(conv*=qsgd,*=dense)"
+    host, last = played(scenario("fedrep", arm=arm), rounds=1)
+    task = host.task(2, 0)
+    names = task.plan.up["update"].layout_of(task.who).names
+    assert names[0].startswith("conv1.")
+    assert names[-1] == "fc2.bias"
+    assert len(set(last.uplink_bytes.values())) == 1
+
+
+@pytest.mark.parametrize(
+    ("kind", "works"),
+    [
+        ("ditto", [("training", 3), ("training", 3)]),
+        ("fedrep", [("inference", 10 * 8), ("training", 3)]),
+        ("fedbn", [("training", 3)]),
+    ],
+)
+def test_work_is_charged(kind, works):
+    """A step on a head alone is a pass forward; 125 samples are 8 batches of 16."""
+    host = Host(scenario(kind))
+    who = host.task(1, 0).who
+    assert who.samples == 125
+    done = host.task(1, 0).plan.work
+    assert [(unit.quantity, unit.times) for unit in done] == works
+    assert {unit.size for unit in done} == {16}
+    assert {unit.kind or unit.quantity for unit in done} == {"training"}
+
+
+@pytest.mark.parametrize("kind", ["fedrep", "fedbn"])
+def test_a_local_loss_is_that_of_the_model_that_is_evaluated(kind):
+    """Before a merge with what was sent, after it with what the merge made."""
+    policy = {"kind": "ascend", "reward": {"local_loss": {"samples": 1000}}}
+    made = scenario(kind, policy=policy, compression={"strategies": ["dense"], "k": 30})
+    work, last = played(made, rounds=2)
+    for client in range(4):
+        who = work.tasks.who(client)
+        sent = work.method.send(work.kept.server, who, 2)
+        model = work.method.model(sent, work.kept.own[client], who)
+        logits = work.kit.logits("a", model, work.kit.own(who)[0])
+        loss = F.cross_entropy(logits, work.kit.own(who)[1]).item()
+        assert last.outcome.local_loss[f"{client}/2"][1] == pytest.approx(
+            loss, rel=1e-5
+        )

@@ -10,13 +10,14 @@ from __future__ import annotations
 import csv
 import re
 import warnings
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import TextIOWrapper
+from io import BytesIO, TextIOWrapper
 from itertools import count, islice
 from math import inf
-from mmap import ACCESS_READ, mmap
+from operator import itemgetter
 from pathlib import Path as FilePath
-from typing import Literal, NamedTuple, TypeAlias
+from typing import BinaryIO, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -33,10 +34,12 @@ MOST_ROWS = 20_000_000
 """Rows of one trace: they take seconds to read, and 320 MB of memory."""
 MOST_FILE_BYTES = 2_000_000_000
 MOST_LINE = 1_000_000
-_ROWS_AT_ONCE = 100_000
+_BLOCK_BYTES = 4_000_000
 _MARKS = {"comma": ",", "semicolon": ";", "tab": "\t", "blanks": " "}
 _ISO = "2019-12-14T08:16:31+01:00"
 _DATE = re.compile(r"\d{4}-\d\d-\d\d|\d{8}T")
+_COMMENT = re.compile(rb"#[^\n]*")
+_NEEDLESS = b"  ", b"\n ", b" \n", b" \r"
 _DAY_OR_MONTH = re.compile(r"\d{1,2}\D\d{1,2}\D")
 
 
@@ -308,84 +311,101 @@ class _Column(NamedTuple):
         return micros
 
 
+class _Block(NamedTuple):
+    """A part of a file that is parsed at once, and begins with a whole row."""
+
+    row: int
+    """Rows of numbers before it."""
+    line: int
+    at_byte: int
+
+
 class _Table(NamedTuple):
     """The columns of numbers of a file."""
 
     path: str | FilePath
     separator: Separator
-    header: int
-    """Rows before the first of numbers."""
+    width: int
+    """Cells of a row."""
     places: tuple[_Column, ...]
-    columns: Sequence[Floats]
+    columns: Sequence[Floats] = ()
+    blocks: Sequence[_Block] = ()
 
     def error(
         self, row: int, allowed: str, problem: str = "", *, column: int = 0
     ) -> InputError:
         """Return the error about a cell, which names its line and its column.
 
-        The file is read once more up to there, as nobody keeps cells for an error that
-        seldom comes. `problem`: in place of the cell.
+        Its block is read once more, as nobody keeps cells for an error that seldom
+        comes. `problem`: in place of the cell.
         """
-        rows = _list_rows(self.path, self.separator)
-        line, cells = next(islice(rows, row + self.header, None))
-        return _refuse(self.path, line, cells, self.places[column], allowed, problem)
+        block = self.blocks[bisect_right(self.blocks, row, key=itemgetter(0)) - 1]
+        with open_file(self.path, MOST_FILE_BYTES) as file:
+            file.seek(block.at_byte)
+            rows = _list_rows(file, self, block.line)
+            line, cells = next(islice(rows, row - block.row, None))
+        return self.refuse(line, cells, column, allowed, problem)
 
-
-def _refuse(
-    path: str | FilePath,
-    line: int,
-    cells: Sequence[str],
-    column: _Column,
-    allowed: str,
-    problem: str = "",
-) -> InputError:
-    """Return the error about one cell of a row."""
-    of_column = f", column {column.name}" if column.name else ""
-    where = f"{path}: line {line}{of_column}"
-    missing = column.place >= len(cells)
-    got = "nothing" if missing else cells[column.place].strip() or "nothing"
-    if problem:
-        return InputError(allowed, where=where, problem=problem)
-    return InputError(allowed, where=where, got=got)
+    def refuse(
+        self,
+        line: int,
+        cells: Sequence[str],
+        column: int,
+        allowed: str,
+        problem: str = "",
+    ) -> InputError:
+        """Return the error about one cell of a row."""
+        place, name, _ = self.places[column]
+        where = f"{self.path}: line {line}" + (f", column {name}" if name else "")
+        if problem:
+            return InputError(allowed, where=where, problem=problem)
+        got = cells[place].strip() if place < len(cells) else ""
+        return InputError(allowed, where=where, got=got or "nothing")
 
 
 def _list_rows(
-    path: str | FilePath, separator: Separator
+    file: BinaryIO, table: _Table, before: int = 0
 ) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a file, each with the number of its last line.
+    """Yield the rows of an open file, each with the number of its last line.
 
-    Without empty lines and comments. Raises: `InputError`.
+    Without empty lines and comments. `before`: lines before. Raises: `InputError`.
     """
-    with open_file(path, MOST_FILE_BYTES) as file, named_in_errors(path):
+    with named_in_errors(table.path):
         # Lines end as those that a parser is told to skip; a cell may hold the rest.
-        lines = _list_lines(path, TextIOWrapper(file, "utf-8-sig", newline="\n"))
-        if separator == "blanks":
-            for number, line in enumerate(lines, 1):
+        text = TextIOWrapper(file, "utf-8-sig", newline="\n")
+        lines = _list_lines(text, table, before)
+        if table.separator == "blanks":
+            for number, line in enumerate(lines, before + 1):
                 if cells := line.split():
                     yield number, cells
             return
-        reader = csv.reader(lines, delimiter=_MARKS[separator], skipinitialspace=True)
+        mark = _MARKS[table.separator]
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
         try:
             for cells in reader:
                 if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield reader.line_num, cells
+                    yield before + reader.line_num, cells
         except csv.Error as error:
-            where = f"{path}: line {reader.line_num}"
+            where = f"{table.path}: line {before + reader.line_num}"
             problem = f"cannot be read: {error}"
             raise InputError("cells of CSV", where=where, problem=problem) from None
 
 
-def _list_lines(path: str | FilePath, file: TextIOWrapper) -> Iterator[str]:
+def _list_lines(text: TextIOWrapper, table: _Table, before: int) -> Iterator[str]:
     """Yield lines without their comments."""
-    for number in count(1):
-        line = file.readline(MOST_LINE)
+    for number in count(before + 1):
+        line = text.readline(MOST_LINE)
         if not line:
             return
         if len(line) == MOST_LINE:
-            allowed = f"lines of fewer than {MOST_LINE:,} characters"
-            raise InputError(allowed, where=f"{path}: line {number}", got="more")
+            raise _refuse_line(table.path, number)
         line, mark, _ = line.partition("#")
         yield line + "\n" if mark else line
+
+
+def _refuse_line(path: str | FilePath, number: int) -> InputError:
+    allowed = f"lines of fewer than {MOST_LINE:,} characters"
+    return InputError(allowed, where=f"{path}: line {number}", got="more")
 
 
 def _read_table(
@@ -400,112 +420,120 @@ def _read_table(
     rows are headers. `time_unit`: how dates are written in the first of them; empty:
     it holds numbers.
     """
-    rows = _list_rows(path, separator)
-    last, first = next(rows, (0, []))
-    if not first:
+    table = _Table(path, separator, 0, ())
+    with open_file(path, MOST_FILE_BYTES) as file:
+        rows = _list_rows(file, table)
+        line, cells = next(rows, (0, []))
+        places, header = choose(cells) if cells else ([], 0)
+        table = table._replace(
+            width=len(cells), places=tuple(_Column(*place) for place in places)
+        )
+        if header:
+            line, cells = next(rows, (0, []))
+    if not cells:
         allowed = "a trace with at least one line"
         raise InputError(allowed, where=str(path), problem="it has no row")
-    places, header = choose(first)
-    width = len(first)
-    if header:
-        last, first = next(rows, (last, []))
-        if not first:
-            allowed = "a trace with at least one line"
-            raise InputError(allowed, where=str(path), problem="it has no row")
-    chosen = [_Column(place, name) for place, name in places]
     if time_unit:
-        form = _find_date_form(time_unit, path, last, first, chosen[0])
-        chosen[0] = chosen[0]._replace(date_form=form)
-    table = _Table(path, separator, header, tuple(chosen), ())
-    columns = _parse(table, last - 1, width) or _parse_slowly(table, width)
-    return table._replace(columns=columns)
+        form = _find_date_form(time_unit, table, line, cells)
+        dates = table.places[0]._replace(date_form=form)
+        table = table._replace(places=(dates, *table.places[1:]))
+    parts: list[list[Floats]] = []
+    blocks, read = [], 0
+    for block, content in _list_blocks(path, line - 1):
+        blocks.append(block._replace(row=read))
+        columns = _parse(content, table) or _parse_slowly(content, table, block.line)
+        parts.append(columns)
+        read += len(columns[0])
+        if read > MOST_ROWS:
+            allowed = f"a trace of at most {MOST_ROWS:,} lines"
+            raise InputError(allowed, where=str(path), got="more")
+    joined = [np.concatenate(part) for part in zip(*parts, strict=True)]
+    return table._replace(columns=joined, blocks=blocks)
 
 
-def _parse(table: _Table, skipped: int, width: int) -> list[Floats] | None:
-    """Return the columns of a file without oddities, fast, or None.
-
-    `skipped`: lines before the first row of numbers; `width`: cells of a row.
-    """
-    from pyarrow import ArrowException, csv, float64, string
-
-    columns = table.places
-    names = [str(place) for place in range(width)]
-    types = {
-        str(column.place): float64() if column.date_form is None else string()
-        for column in columns
-    }
-    parts: list[list[Floats]] = [[] for _ in columns]
-    rows = 0
-    with open_file(table.path, MOST_FILE_BYTES) as file:
+def _list_blocks(path: str | FilePath, skipped: int) -> Iterator[tuple[_Block, bytes]]:
+    """Yield the blocks of a file after `skipped` lines, with their content."""
+    with open_file(path, MOST_FILE_BYTES) as file:
         for _ in range(skipped):
             file.readline()
-        with mmap(file.fileno(), 0, access=ACCESS_READ) as content:
-            at = file.tell()
-            mark = _MARKS[table.separator]
-            if table.separator == "blanks" and b"\t" in content[at : at + MOST_LINE]:
-                mark = "\t"
-            # What follows a # is no cell, which the parser does not know.
-            if content.find(b"#", at) >= 0:
-                return None
-        try:
-            for batch in csv.open_csv(
-                file,
-                csv.ReadOptions(column_names=names, use_threads=False),
-                csv.ParseOptions(delimiter=mark),
-                csv.ConvertOptions(
-                    column_types=types, include_columns=[*types], null_values=[]
-                ),
-            ):
-                rows += batch.num_rows
-                _check_rows(rows, table.path)
-                for part, column in zip(parts, columns, strict=True):
-                    cells = batch.column(str(column.place))
-                    part.append(
-                        cells.to_numpy()
-                        if column.date_form is None
-                        else column.read(cells.to_pylist())
-                    )
-        except InputError:
-            raise
-        except (ArrowException, ValueError, OverflowError):
-            return None
-    joined = [np.concatenate(part) for part in parts if part]
-    good = rows and all(np.isfinite(numbers).all() for numbers in joined)
-    return joined if good else None
+        line = skipped
+        while True:
+            block = _Block(0, line, file.tell())
+            content = file.read(_BLOCK_BYTES)
+            # A row ends with its line, but in a cell that is quoted.
+            while more := file.readline(MOST_LINE):
+                if len(more) == MOST_LINE:
+                    raise _refuse_line(path, line + content.count(b"\n") + 1)
+                content += more
+                if not content.count(b'"') % 2:
+                    break
+            if not content:
+                return
+            yield block, content
+            line += content.count(b"\n")
 
 
-def _parse_slowly(table: _Table, width: int) -> list[Floats]:
+def _parse(content: bytes, table: _Table) -> list[Floats] | None:
+    """Return the columns of a block without oddities, fast, or None."""
+    from pyarrow import ArrowException, BufferReader, csv, float64, string
+
+    content = _COMMENT.sub(b"", content)
+    if table.separator == "blanks":
+        content = content.replace(b"\t", b" ")
+        if any(blank in b"\n%b\n" % content for blank in _NEEDLESS):
+            lines = content.split(b"\n")
+            content = b"\n".join([b" ".join(line.split()) for line in lines])
+    types = {
+        str(column.place): float64() if column.date_form is None else string()
+        for column in table.places
+    }
+    names = [str(place) for place in range(table.width)]
+    try:
+        read = csv.read_csv(
+            BufferReader(content),
+            csv.ReadOptions(column_names=names, use_threads=False),
+            csv.ParseOptions(delimiter=_MARKS[table.separator]),
+            csv.ConvertOptions(
+                column_types=types, include_columns=[*types], null_values=[]
+            ),
+        )
+        columns = [
+            cells.to_numpy()
+            if column.date_form is None
+            else column.read(cells.to_pylist())
+            for column, cells in zip(table.places, read.columns, strict=True)
+        ]
+    except (ArrowException, ValueError, OverflowError):
+        return None
+    return columns if all(np.isfinite(each).all() for each in columns) else None
+
+
+def _parse_slowly(content: bytes, table: _Table, before: int) -> list[Floats]:
     """Return the columns cell by cell, or raise the error that names the wrong one."""
-    path, columns = table.path, table.places
-    parts: list[list[Floats]] = [[] for _ in columns]
-    rows = islice(_list_rows(path, table.separator), table.header, None)
-    read, most = 0, max(column.place for column in columns)
-    while block := [*islice(rows, _ROWS_AT_ONCE)]:
-        read += len(block)
-        _check_rows(read, path)
-        for line, cells in block:
-            if any(map(str.strip, cells[width:])):
-                raise InputError(
-                    f"{width} cells in a row, as in the first",
-                    where=f"{path}: line {line}",
-                    got=len(cells),
-                )
-            if len(cells) <= most:
-                cells += [""] * (most + 1 - len(cells))
-        for part, column in zip(parts, columns, strict=True):
-            texts = [cells[column.place] for _, cells in block]
-            if (numbers := _try_read(column, texts)) is None:
-                wrong = next(
-                    k
-                    for k, text in enumerate(texts)
-                    if _try_read(column, [text]) is None
-                )
-                error = _refuse(path, *block[wrong], column, column.allowed)
-                if column.date_form is None and _DATE.match(texts[wrong].strip()):
-                    error = error.changed(hint="time_unit: date reads dates")
-                raise error
-            part.append(numbers)
-    return [np.concatenate(part) for part in parts]
+    rows = [*_list_rows(BytesIO(content), table, before)]
+    most = max(column.place for column in table.places)
+    for line, cells in rows:
+        if any(map(str.strip, cells[table.width :])):
+            allowed = f"{table.width} cells in a row, as in the first"
+            where = f"{table.path}: line {line}"
+            raise InputError(allowed, where=where, got=len(cells))
+        cells += [""] * (most + 1 - len(cells))
+    columns = []
+    for k, column in enumerate(table.places):
+        texts = [cells[column.place] for _, cells in rows]
+        numbers = _try_read(column, texts)
+        if numbers is None:
+            (line, cells), text = next(
+                (row, text)
+                for row, text in zip(rows, texts, strict=True)
+                if _try_read(column, [text]) is None
+            )
+            error = table.refuse(line, cells, k, column.allowed)
+            if column.date_form is None and _DATE.match(text.strip()):
+                error = error.changed(hint="time_unit: date reads dates")
+            raise error
+        columns.append(numbers)
+    return columns
 
 
 def _try_read(column: _Column, cells: Sequence[str]) -> Floats | None:
@@ -514,12 +542,6 @@ def _try_read(column: _Column, cells: Sequence[str]) -> Floats | None:
         return column.read(cells)
     except (ValueError, OverflowError):
         return None
-
-
-def _check_rows(rows: int, path: str | FilePath) -> None:
-    if rows > MOST_ROWS:
-        allowed = f"a trace of at most {MOST_ROWS:,} lines"
-        raise InputError(allowed, where=str(path), got="more")
 
 
 def _read_lines(path: str | FilePath, width: int) -> _Table:
@@ -542,9 +564,7 @@ def _holds_number(cell: str) -> bool:
         return bool(_DATE.match(cell))
 
 
-def _find_date_form(
-    unit: str, path: str | FilePath, line: int, cells: Sequence[str], column: _Column
-) -> str:
+def _find_date_form(unit: str, table: _Table, line: int, cells: Sequence[str]) -> str:
     """Return the form of a column of dates, by its first cell.
 
     Raises: `InputError` where that could be a day of several months, or is no date.
@@ -553,7 +573,7 @@ def _find_date_form(
         return unit
     from pandas.tseries.api import guess_datetime_format
 
-    date = cells[column.place].strip()
+    date = cells[table.places[0].place].strip()
     if _DATE.match(date):
         return "ISO8601"
     form: str | None = None
@@ -564,8 +584,7 @@ def _find_date_form(
     if form is None:
         allowed = f"a date with the year first or the month's name, such as {_ISO}"
         hint = "time_unit may be a pattern: '%d/%m/%Y %H:%M:%S'"
-        error = _refuse(path, line, cells, column, allowed)
-        raise error.changed(hint=hint)
+        raise table.refuse(line, cells, 0, allowed).changed(hint=hint)
     return form
 
 

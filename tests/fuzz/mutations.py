@@ -114,12 +114,16 @@ def mutated_tree(rng, tree):
 
 
 def mutated_rows(rng, text):
-    """Cells of a table of text replaced, rows swapped, columns gone."""
-    lines = [line.split(",") for line in text.decode(errors="replace").split("\n")]
+    """Cells of a table of text replaced, rows and columns swapped, columns gone."""
+    mark = "," if b"," in text else " "
+    lines = [line.split(mark) for line in text.decode(errors="replace").split("\n")]
     for _ in range(rng.choice((1, 1, 2, 5))):
         row = rng.choice(lines)
         cell = rng.randrange(len(row))
-        match rng.randrange(5):
+        match rng.randrange(6):
+            case 5:
+                for line in lines:
+                    line.insert(cell, line.pop(0))
             case 0 | 1:
                 row[cell] = str(rng.choice(STRANGE))[:6000]
             case 2:
@@ -129,7 +133,7 @@ def mutated_rows(rng, text):
                 lines.append(list(row))
             case _:
                 rng.shuffle(lines)
-    return "\n".join(map(",".join, lines)).encode("utf-8", "surrogatepass")
+    return "\n".join(map(mark.join, lines)).encode("utf-8", "surrogatepass")
 
 
 def mutated_table(rng, path):

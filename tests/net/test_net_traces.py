@@ -233,6 +233,58 @@ def test_a_file_read_cell_by_cell_is_the_same_trace(tmp_path):
     assert read_csv(file(tmp_path, "t,r,note\n" + "".join(rows))) == whole
 
 
+TEXTS = (
+    "at,mbps,lasts\n0,8,1\n0,8,2\n3,4,1.5\n",
+    "2019-12-14T08:16:31+01:00;5 MB;x\n2019-12-14T08:16:32+01:00;6;7\n",
+    "1289406399 5496 59.8 100000 1007\n1289406400 6503 59.9 0 998\n",
+)
+COLUMNS = st.sampled_from([0, 1, 2, 3, 9, -1, "at", "mbps", "lasts", "ms"])
+
+
+@settings(max_examples=300)
+@given(
+    st.sampled_from(TEXTS),
+    st.fixed_dictionaries(
+        {},
+        optional={
+            "time_column": COLUMNS,
+            "rate_column": COLUMNS,
+            "elapsed_column": COLUMNS,
+            "bytes_column": COLUMNS,
+            "time_unit": st.sampled_from(["s", "ms", "d", "date", "%H", "MB", "%"]),
+            "rate_unit": st.sampled_from(["kbps", "B/s", "Tbps", "ms", ""]),
+            "separator": st.sampled_from(["comma", "semicolon", "tab", "blanks"]),
+            "until_s": st.sampled_from([1e-9, 2.0, 1e9]),
+        },
+    ),
+)
+def test_columns_swapped_and_units_mistaken_are_a_trace_or_one_sentence(
+    tmp_path_factory, text, options
+):
+    path = tmp_path_factory.getbasetemp() / "swapped.csv"
+    path.write_text(text)
+    try:
+        said = f"{path}: {read_csv(path, **options).peak_bytes_per_s}"
+    except InputError as error:
+        said = str(error)
+    assert said.startswith((str(path), "time_unit: ", "rate_unit: ", "until: "))
+    assert "\n" not in said
+
+
+@pytest.mark.parametrize(("at", "said"), [(3, "line 5"), (47, "line 52")])
+def test_an_error_of_order_is_found_in_its_block(tmp_path, monkeypatch, at, said):
+    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 60)
+    rows = [f'{k},1,"a\nb"\n' if k == 20 else f"{k},1,x\n" for k in range(50)]
+    rows[30] += "# said\n\n"
+    rows[at] = "-1,1,x\n"
+    with pytest.raises(InputError, match=f"{said}, column t: got '-1', expected a t"):
+        read_csv(
+            file(tmp_path, "t,r,note\n" + "".join(rows)),
+            rate_column="r",
+            time_column="t",
+        )
+
+
 @pytest.mark.parametrize("separator", [" ", "\t", "  "])
 def test_lines_of_any_blanks_are_read(tmp_path, separator):
     rows = [f"{k}{separator}{rate}\n" for k, rate in enumerate([9, 8, 1.6])]
@@ -256,7 +308,7 @@ def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
 def test_a_fault_far_into_a_file_is_named_by_its_line(
     tmp_path, monkeypatch, read, comma
 ):
-    monkeypatch.setattr(trace_files, "_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 60)
     rows = ["# said\n", *(f"{k}{comma}1\n" for k in range(50))]
     rows[26] = f"25{comma}?\n"
     with pytest.raises(InputError, match="line 27, column 1: got '\\?', exp"):

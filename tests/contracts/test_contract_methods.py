@@ -251,7 +251,9 @@ OPTIONS_HERE = {
     **{name: {"compress_logits": True} for name in ("fedmd", "kt-pfl")},
     "fedal": {"compress_logits": True, "server_steps": 2},
     "feddf": {"steps": 2, "check_every": 1, "batch_size": 4},
-    "fedtgp": {"server_epochs": 1},
+    # a linear model's embeddings, and so the nearest of their means, are not learned
+    "fedproto": {"predict": "head"},
+    "fedtgp": {"server_epochs": 1, "predict": "head"},
     "fedgen": {"server_steps": 2},
     "fedrep": {"head_epochs": 1},
 }

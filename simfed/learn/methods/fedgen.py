@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
 from typing_extensions import override
 
@@ -28,6 +28,7 @@ from simfed.learn.methods.fields import model_down, update_up
 from simfed.learn.methods.options import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
+    AT_LEAST_TWO,
     NOT_NEGATIVE,
     SHARE,
     Ranged,
@@ -44,7 +45,8 @@ class FedGen(Ranged, Method):
     """Averaging with embeddings from a generator in local training.
 
     The generator G(y, ε) → embedding (ε standard normal, y one-hot, one hidden layer
-    with ReLU) is a part of what the server sends. Each local step descends the
+    with batch norm and ReLU, as in the authors' code) is a part of what the server
+    sends; clients use it with its running statistics. Each local step descends the
     cross-entropy of the client's batch plus `weight`·`weight_decay`^(round − 1) times
     that of the model's last layer on as many generated embeddings as the batch
     configured has samples, whose labels are drawn from the shares of labels among what
@@ -56,8 +58,11 @@ class FedGen(Ranged, Method):
     head`, over all clients), then makes Adam steps on G: labels from the shares, and
     the loss is the cross-entropy of the ensemble's logits, Σ_n α_n(y)·head_n(G(y, ε)),
     against y, where α_n(y) is client n's share of the samples of class y among the
-    arrivals. The reference implementation adds a term for diversity and a distillation
-    term at clients, which the paper's objective does not have, nor this.
+    arrivals. To it comes, as in the authors' code, `diversity` times exp(−the mean,
+    over pairs of generated samples, of the mean square difference of their ε times the
+    mean absolute difference of their embeddings), which keeps G from answering every ε
+    alike. Their distillation term at clients, which the paper's objective does not
+    have, is not here either.
 
     Down: model or head, generator, label shares. Up: update of model or head
     (compressible, with residuals), label counts. Kept: with `head`, all that is not
@@ -82,9 +87,12 @@ class FedGen(Ranged, Method):
     noise: Annotated[int, AT_LEAST_ONE, "entries of ε"] = 32
     hidden: Annotated[int, AT_LEAST_ONE, "width of the generator's hidden layer"] = 128
     server_steps: Annotated[int, AT_LEAST_ONE, "on the generator per merge"] = 100
-    server_batch: Annotated[int, AT_LEAST_ONE, "generated samples of a server step"] = (
+    server_batch: Annotated[int, AT_LEAST_TWO, "generated samples of a server step"] = (
         32
     )
+    diversity: Annotated[
+        float, NOT_NEGATIVE, "weight of the term that tells generated samples apart"
+    ] = 1.0
     server_rate: Annotated[float, ABOVE_ZERO, "learning rate of those steps (Adam)"] = (
         1e-3
     )
@@ -109,10 +117,10 @@ class FedGen(Ranged, Method):
         if len(set(widths.values())) > 1:
             raise InputError("prototypes with embeddings of one width", got=widths)
 
-    def generator(self, setting: Setting) -> Mlp:
+    def generator(self, setting: Setting) -> NormedNet:
         """Return the server's net: from noise ε and one-hot label y to an embedding."""
         features = next(iter(setting.prototypes.values())).features
-        return Mlp((self.noise + setting.classes, self.hidden, features))
+        return NormedNet((self.noise + setting.classes, self.hidden, features))
 
     @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
@@ -154,17 +162,18 @@ class FedGen(Ranged, Method):
         ]
 
     def _generate(self, setting: Setting) -> str:
-        return f"fedgen/generate-{self.generator(setting).shape}"
+        return f"fedgen/generate-{Mlp(self.generator(setting).widths).shape}"
 
     def _train(self, setting: Setting) -> str:
-        return f"fedgen/generator-{self.generator(setting).shape}"
+        return f"fedgen/generator-{Mlp(self.generator(setting).widths).shape}"
 
     def _heads(self, setting: Setting) -> str:
-        return f"fedgen/heads-{self.generator(setting).widths[-1]}-{setting.classes}"
+        features = self.generator(setting).widths[-1]
+        return f"fedgen/heads-{features}-{setting.classes}"
 
     @override
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
-        net = self.generator(setting)
+        net = Mlp(self.generator(setting).widths)
         head = 2 * net.widths[-1] * setting.classes
         return {
             self._generate(setting): net.forward_flops + 2 * head,
@@ -240,24 +249,17 @@ class FedGen(Ranged, Method):
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
-                labels, embeddings = self._made(
-                    kit.setting.classes,
-                    down["generator"],
-                    down["shares"],
-                    size,
-                    drawn,
-                    net,
-                )
+                labels, _, inputs = self._draw(down["shares"], size, drawn)
+                embeddings = net.forward(down["generator"], inputs)
             plain_loss = F.cross_entropy(batch.logits, batch.labels)
             return plain_loss + weight * F.cross_entropy(batch.head(embeddings), labels)
 
         return loss
 
-    def _made(
-        self, classes: int, generator: Tensor, shares: Tensor, size: int,
-        drawn: Generator, net: Mlp,
-    ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Labels drawn from their shares, and an embedding generated for each."""
+    def _draw(
+        self, shares: Tensor, size: int, drawn: Generator
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return labels drawn from their shares, noise, and both as G's inputs."""
         import torch
         import torch.nn.functional as F
 
@@ -265,9 +267,9 @@ class FedGen(Ranged, Method):
             shares.cpu(), size, replacement=True, generator=drawn
         )
         noise = torch.randn(size, self.noise, generator=drawn)
-        inputs = torch.cat([noise, F.one_hot(labels, classes).float()], 1)
-        embeddings = net.forward(generator, inputs.to(generator.device))
-        return labels.to(generator.device), embeddings
+        inputs = torch.cat([noise, F.one_hot(labels, len(shares)).float()], 1)
+        device = shares.device
+        return labels.to(device), noise.to(device), inputs.to(device)
 
     @override
     def merge(
@@ -303,7 +305,10 @@ class FedGen(Ranged, Method):
     def _trained(
         self, kit: Kit, server: State, heads: Tensor, counts: Tensor, round: int
     ) -> tuple[Tensor, float]:
-        """Return the generator after the server's steps, and their mean loss."""
+        """Return the generator after the server's steps, and their mean loss.
+
+        It is the cross-entropy alone.
+        """
         import torch
         import torch.nn.functional as F
 
@@ -316,23 +321,93 @@ class FedGen(Ranged, Method):
             heads[:, classes * width :],
         )
 
+        running, losses = net.statistics(server["generator"]).clone(), []
+
         def loss(leaf: Tensor, step: int) -> Tensor:
-            labels, embeddings = self._made(
-                classes, leaf, server["shares"], self.server_batch, drawn, net
+            labels, noise, inputs = self._draw(
+                server["shares"], self.server_batch, drawn
             )
+            embeddings = net.forward(leaf, inputs, running)
             each = torch.einsum("ncw,sw->nsc", weight, embeddings) + bias[:, None]
-            return F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
+            value = F.cross_entropy((share[:, labels, None] * each).sum(0), labels)
+            losses.append(value.item())
+            return value + self.diversity * measure_likeness(noise, embeddings)
 
         steps = range(self.server_steps)
-        generator, losses = kit.minimise(
+        generator, _ = kit.minimise(
             server["generator"], loss, steps, self.server_rate, "adam"
         )
+        net.statistics(generator).copy_(running)
         return generator, sum(losses) / self.server_steps
 
     @override
     def model(self, server: State, own: State, who: Who) -> Values:
         model: Values = own if self.share == "head" else server["models"][who.prototype]
         return model
+
+
+class NormedNet(NamedTuple):
+    """A network of one hidden layer with batch norm before its ReLU, as a flat vector.
+
+    Behind the linear layers stand the norm's scale and shift, then its running means
+    and variances. The first layer has no bias, which the norm would take away.
+    """
+
+    widths: tuple[int, int, int]
+
+    @property
+    def layers(self) -> tuple[Mlp, Mlp]:
+        """The linear layers before and behind the norm."""
+        inputs, hidden, outputs = self.widths
+        return Mlp((inputs, hidden), bias=False), Mlp((hidden, outputs))
+
+    @property
+    def parameters(self) -> int:
+        """The length of its flat vector."""
+        first, second = self.layers
+        return first.parameters + second.parameters + 4 * self.widths[1]
+
+    def initial(self, generator: Generator) -> Tensor:
+        """Return its first weights: the layers drawn, the norm as PyTorch's is."""
+        import torch
+
+        first, second = (layer.initial(generator) for layer in self.layers)
+        zeros = first.new_zeros(self.widths[1])
+        return torch.cat([first, second, zeros + 1, zeros, zeros, zeros + 1])
+
+    def statistics(self, weights: Tensor) -> Tensor:
+        """Return the view of running means and variances, (2, hidden)."""
+        return weights[-2 * self.widths[1] :].view(2, -1)
+
+    def forward(
+        self, weights: Tensor, x: Tensor, running: Tensor | None = None
+    ) -> Tensor:
+        """Return (n, inputs) → (n, outputs), differentiable in both arguments.
+
+        With `running`, (2, hidden), the norm is that of the batch, and these are moved
+        towards it in place; without, it is that of the statistics in `weights`.
+        """
+        import torch.nn.functional as F
+
+        first, second = self.layers
+        layers = weights[: -4 * self.widths[1]]
+        scale, shift = weights[len(layers) : -2 * self.widths[1]].view(2, -1)
+        mean, variance = self.statistics(weights) if running is None else running
+        x = first.forward(layers[: first.parameters], x)
+        x = F.batch_norm(x, mean, variance, scale, shift, training=running is not None)
+        return second.forward(layers[first.parameters :], x.relu())
+
+
+def measure_likeness(noise: Tensor, embeddings: Tensor) -> Tensor:
+    """Return how little generated samples differ where their noise does, up to 1.
+
+    >>> import torch
+    >>> measure_likeness(torch.eye(2), torch.zeros(2, 3)).item()
+    1.0
+    """
+    far = (noise[:, None] - noise).square().mean(2)
+    apart = (embeddings[:, None] - embeddings).abs().mean(2)
+    return (-far * apart).mean().exp()
 
 
 def _flatten_head(kit: Kit, prototype: str, model: Values) -> Tensor:

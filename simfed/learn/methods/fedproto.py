@@ -39,11 +39,10 @@ class FedProto(Personal):
     own; the server averages these class means, weighted by how many samples stand
     behind them.
 
-    Local training descends the cross-entropy plus λ times the mean, over the classes of
-    the batch whose global mean is known, of ‖mean embedding of the class in the batch −
-    global mean‖² / width. An embedding is the input of the last linear layer. The paper
-    sums over classes and leaves open whether over widths; means are taken of both, so
-    that λ means the same for every model and batch.
+    Local training descends the cross-entropy plus λ times the mean, over the samples of
+    the batch, of ‖embedding − global mean of its class‖² / width; a sample of a class
+    without a global mean counts 0. An embedding is the input of the last linear layer.
+    The paper writes a distance of class means; this is its authors' code.
 
     Down: the global class means, and a bit per class whether it is known. Up: class
     means and counts; of classes that a client does not own, zeros, which are charged as
@@ -63,15 +62,15 @@ class FedProto(Personal):
     over its prototype's clients (shared), and of the cross-entropy of the evaluated
     model on the client's data (local).
 
-    Evaluated, and measured for the local gain, is the client's own model with its own
-    last layer (`predict: head`), or, as the authors do, by the nearest of the global
-    class means that the client was sent last (`predict: nearest-mean`; by its own layer
-    as long as it was sent none). As ‖P·e − C_y‖² is linear in the embedding e but for a
-    part that is the same for every class, that is a last layer with weights 2·C_y·P and
-    biases −‖C_y‖²; a class without a mean is never the answer. Accuracies by the two
-    differ a lot on labels that a client does not own, which its own last layer never
-    learned. Source: Y. Tan et al., "FedProto: Federated Prototype Learning across
-    Heterogeneous Clients", AAAI 2022.
+    Evaluated, and measured for the local gain, is the client's own model by the nearest
+    of the global class means that the client was sent last, as the authors do
+    (`predict: nearest-mean`; by its own last layer as long as it was sent none), or
+    always by its own last layer (`predict: head`). As ‖P·e − C_y‖² is linear in the
+    embedding e but for a part that is the same for every class, the first is a last
+    layer with weights 2·C_y·P and biases −‖C_y‖²; a class without a mean is never the
+    answer. Accuracies by the two differ a lot on labels that a client does not own,
+    which its own last layer never learned. Source: Y. Tan et al., "FedProto: Federated
+    Prototype Learning across Heterogeneous Clients", AAAI 2022.
     """
 
     pull: Annotated[
@@ -91,9 +90,9 @@ class FedProto(Personal):
     ] = False
     predict: Annotated[
         Literal["head", "nearest-mean"],
-        "evaluate by a client's own last layer, or by the nearest class mean it was "
-        "sent",
-    ] = "head"
+        "evaluate by the nearest class mean that a client was sent, or by its own last "
+        "layer",
+    ] = "nearest-mean"
 
     shares_add_up = True
     needs_classes = True
@@ -213,24 +212,20 @@ class FedProto(Personal):
         if net is not None and weights is None:
             weights = self.first_adapter(kit, who, net)
         descent = kit.descent(round)
+        pulls = self.pull and bool(down["known"].any())
 
         def loss(batch: Batch) -> Tensor:
             nonlocal weights
             value = F.cross_entropy(batch.logits, batch.labels)
-            if not self.pull:
+            if not pulls:
                 return value
             leaf = weights.clone().requires_grad_() if learns else weights
             embeddings = (
                 batch.embeddings if net is None else net.forward(leaf, batch.embeddings)
             )
-            counts, means = compute_class_means(
-                embeddings, batch.labels, kit.setting.classes
-            )
-            here = (counts > 0) & (down["known"] > 0)
-            if not bool(here.any()):
-                return value
-            apart: Tensor = means[here] - down["means"][here]
-            distance = self.pull * apart.square().mean()
+            apart = embeddings - down["means"][batch.labels]
+            known = down["known"][batch.labels, None]
+            distance: Tensor = self.pull * (known * apart.square()).mean()
             if learns:
                 [slope] = torch.autograd.grad(distance, leaf, retain_graph=True)
                 # the distance's own gradient still needs the old ones

@@ -31,8 +31,9 @@ class FedTGP(FedProto):
     A vector per class goes through a network of one hidden layer (ReLU) as wide as
     itself; what comes out are the prototypes P̂. Epochs of SGD over the arrived class
     means, in batches: a mean P of class c costs −log of the share of exp(−(‖P − P̂_c‖ +
-    δ)) in itself plus Σ_{j≠c} exp(−‖P − P̂_j‖). The margin δ is the largest distance
-    between two classes' centres (the plain means over arrivals, of this merge), at most
+    δ)) in itself plus Σ_{j≠c} exp(−‖P − P̂_j‖). The margin δ is the largest, over
+    classes, of the least distance from a class's centre (the plain mean over arrivals,
+    of this merge) to another's, as in the authors' code, at most
     `margin`·√(width/512): the paper's 100 is for embeddings of 512, and prototypes that
     stand too far apart for a smaller width make local training diverge. The mean is
     over the means of a batch, each counting as what the server mode makes of its
@@ -128,10 +129,8 @@ class FedTGP(FedProto):
         )
         counts, centres = compute_class_means(means, labels, kit.setting.classes)
         centres = centres[counts > 0]
-        apart = torch.cdist(centres, centres, compute_mode=_EXACT).max()
-        margin = min(
-            float(apart), self.margin * math.sqrt(self.width_of(kit.setting) / 512)
-        )
+        most = self.margin * math.sqrt(self.width_of(kit.setting) / 512)
+        margin = min(measure_gap(centres), most)
         net, loss = self._trained(
             kit, server["net"], means, labels, weights, margin, round
         )
@@ -208,6 +207,19 @@ class FedTGP(FedProto):
         width = self.width_of(setting)
         split = setting.classes * width
         return self.net(setting).forward(net[split:], net[:split].view(-1, width))
+
+
+def measure_gap(centres: Tensor) -> float:
+    """Return the largest, over classes, of the least distance to another's centre.
+
+    `centres`: (classes, width); 0 where there is one class alone.
+    """
+    import torch
+
+    if len(centres) < 2:
+        return 0.0
+    apart = torch.cdist(centres, centres, compute_mode=_EXACT)
+    return float(apart.fill_diagonal_(math.inf).min(1).values.max())
 
 
 # products of large numbers would lose small distances

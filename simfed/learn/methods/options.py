@@ -39,6 +39,7 @@ class Within:
 
 NOT_NEGATIVE = Within("a number of at least 0", 0)
 WHOLE_NOT_NEGATIVE = Within("a whole number of at least 0", 0)
+AT_LEAST_TWO = Within("a whole number of at least 2", 2)
 AT_LEAST_ONE = Within("a whole number of at least 1", 1)
 ABOVE_ZERO = Within("a number above 0", 0, begins=False)
 BELOW_ONE = Within("a number from 0 to below 1", 0, 1)

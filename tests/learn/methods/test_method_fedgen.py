@@ -20,20 +20,26 @@ KIND = {
     "server_rate": 0.01,
     "weight": 0.8,
     "weight_decay": 0.5,
+    "diversity": 0.6,
 }
-GENERATOR = (7 + 1) * 5 + (5 + 1) * 42
+GENERATOR = 7 * 5 + (5 + 1) * 42 + 4 * 5
 HEAD = 43 * 4
 
 
 def make(net, shares, size, drawn):
     labels = torch.multinomial(shares, size, replacement=True, generator=drawn)
     noise = torch.randn(size, 3, generator=drawn)
-    return labels, net(torch.cat([noise, torch.eye(4)[labels]], 1))
+    return labels, noise, net(torch.cat([noise, torch.eye(4)[labels]], 1))
 
 
 def by_hand(world, rounds, head_only):
     clients = range(world.scenario.client_count)
-    net = linear_layers((7, 5, 42), world.book.generator("generator"))
+    drawn, first = world.book.generator("generator"), torch.nn.Linear(7, 5, bias=False)
+    bound = 7**-0.5
+    values = torch.rand(35, generator=drawn) * 2 * bound - bound
+    first.weight.data = values.view(5, 7)
+    second, norm = linear_layers((5, 42), drawn)[0], torch.nn.BatchNorm1d(5)
+    net = torch.nn.Sequential(first, norm, torch.nn.ReLU(), second)
     shares = None
     server = flat(world.book.module("small"))
     local = {c: server.clone() for c in clients}
@@ -49,7 +55,7 @@ def by_hand(world, rounds, head_only):
             for x, y in world.book.batches(c, round):
                 loss = F.cross_entropy(module(x), y)
                 if shares is not None:
-                    labels, made = make(net, shares, 8, drawn)
+                    labels, _, made = make(net.eval(), shares, 8, drawn)
                     extra = F.cross_entropy(module.fc3(made.detach()), labels)
                     loss = loss + 0.8 * 0.5 ** (round - 1) * extra
                 step(module, loss)
@@ -63,7 +69,7 @@ def by_hand(world, rounds, head_only):
         drawn = world.book.generator("generator steps", round)
         losses.append(0.0)
         for _ in range(3):
-            labels, made = make(net, shares, 6, drawn)
+            labels, noise, made = make(net.train(), shares, 6, drawn)
             rows = []
             for j, y in enumerate(labels.tolist()):
                 ensemble = torch.zeros(4)
@@ -75,8 +81,14 @@ def by_hand(world, rounds, head_only):
                     )
                 rows.append(ensemble)
             loss = F.cross_entropy(torch.stack(rows), labels)
+            pairs = [
+                (a - b).square().mean() * (g - h).abs().mean()
+                for a, g in zip(noise, made, strict=True)
+                for b, h in zip(noise, made, strict=True)
+            ]
+            alike = torch.exp(-sum(pairs) / len(pairs))
             optimiser.zero_grad()
-            loss.backward()
+            (loss + 0.6 * alike).backward()
             optimiser.step()
             losses[-1] += loss.item() / 3
     return server, local, net, losses
@@ -95,7 +107,10 @@ def test_rounds_are_those_by_hand(share):
     server, local, net, losses = by_hand(world, 3, share == "head")
     state = world.kept.server
     close = {"rtol": 1e-5, "atol": 1e-6}
-    torch.testing.assert_close(state["generator"], flat(net), **close)
+    norm = net[1]
+    parts = [flat(net[0]), flat(net[3]), norm.weight, norm.bias]
+    parts += [norm.running_mean, norm.running_var]
+    torch.testing.assert_close(state["generator"], torch.cat(parts).detach(), **close)
     if share == "model":
         torch.testing.assert_close(state["models"]["small"]["weights"], server, **close)
         assert not any(world.kept.own.values())

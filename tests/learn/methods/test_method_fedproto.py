@@ -32,11 +32,11 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
                 matrix = adapters[c].requires_grad_(trained) if c in adapters else None
                 projected = e if matrix is None else e @ matrix.T
                 terms = [
-                    (projected[y == j].mean(0) - class_means[j]).square().sum() / width
-                    for j in sorted(set(y.tolist()))
+                    (one - class_means[j]).square().sum() / width
+                    for one, j in zip(projected, y.tolist(), strict=True)
                     if j in class_means
                 ]
-                distance = 0.7 * sum(terms) / len(terms) if terms else None
+                distance = 0.7 * sum(terms) / len(y) if terms else None
                 if trained and matrix is not None and distance is not None:
                     [slope] = torch.autograd.grad(distance, matrix, retain_graph=True)
                     adapters[c] = matrix.detach() - 0.05 * slope

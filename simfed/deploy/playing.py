@@ -71,6 +71,11 @@ class Joined:
         planned = self._planned
         return client in self.ids and (planned is None or planned.there(client, at_s))
 
+    def battery(self, client: int, at_s: float) -> float:
+        """Return how full a client's battery is to be; 1 where none is planned."""
+        planned = self._planned
+        return 1.0 if planned is None else planned.battery(client, at_s)
+
     def change_after(self, client: int, at_s: float) -> float:
         """Return the instant at which a client that is there goes away."""
         return (

@@ -250,7 +250,7 @@ def _list_policies(scenario: Scenario) -> list[Any]:
 
 
 def _heeds_clock(policy: Any) -> bool:
-    return bool(policy.learns or policy.watches_time or policy.compares_clients)
+    return bool(policy.learns or policy.follows_clock or policy.compares_clients)
 
 
 def policies_learn(scenario: Scenario) -> bool:

@@ -92,6 +92,15 @@ class WorkObserver(Protocol):
         ...
 
 
+@runtime_checkable
+class BatteryHolder(Protocol):
+    """A `Presence` whose clients have batteries."""
+
+    def battery(self, place: int, at_s: float) -> float:
+        """Return how full the battery of the client at this place is, as a share."""
+        ...
+
+
 class PresenceKind(Protocol):
     """A part of the kind `availability`.
 
@@ -580,6 +589,13 @@ class Availability:
             (presence.arrival_after(at_s) for _, presence in self._groups),
             default=math.inf,
         )
+
+    def battery(self, client: int, at_s: float) -> float:
+        """Return how full a client's battery is, as a share; 1 where it has none."""
+        presence, place = self._of(client)
+        if not isinstance(presence, BatteryHolder):
+            return 1.0
+        return presence.battery(place, at_s)
 
     def failure(self, client: int, phase: str) -> float:
         """Return the probability that a phase of this client fails.

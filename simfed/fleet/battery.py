@@ -121,16 +121,23 @@ class _Batteries:
                     "joules of work, or work_w", where="availability", got=None
                 )
             energy_j = worked_s * battery.work_w
-        gained_s = self._charging_s(ended_s) - self._charging_s(
-            float(self._since_s[place])
-        )
-        full_j = float(self._level_j[place]) + battery.charge_w * gained_s
-        level_j = max(min(full_j, battery.capacity_j) - energy_j, 0.0)
+        level_j = max(self._full_j(place, ended_s) - energy_j, 0.0)
         self._level_j[place], self._since_s[place] = level_j, ended_s
         if level_j < battery.low * battery.capacity_j:
             missing_s = (battery.back * battery.capacity_j - level_j) / battery.charge_w
             back_s = self._charged_at_s(self._charging_s(ended_s) + missing_s)
             self._back_s[place] = max(back_s, np.nextafter(ended_s, math.inf))
+
+    def _full_j(self, place: int, at_s: float) -> float:
+        """Return the joules of a battery that has charged until now."""
+        battery, since_s = self._battery, float(self._since_s[place])
+        gained_s = self._charging_s(at_s) - self._charging_s(since_s)
+        full_j = float(self._level_j[place]) + battery.charge_w * gained_s
+        return min(full_j, battery.capacity_j)
+
+    def battery(self, place: int, at_s: float) -> float:
+        """Return how full a battery is, as a share of its capacity."""
+        return self._full_j(place, at_s) / self._battery.capacity_j
 
     def mask(self, at_s: float) -> Bools:
         return np.asarray(self._back_s <= at_s, dtype=bool)

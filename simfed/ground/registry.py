@@ -440,6 +440,7 @@ REGISTRIES: dict[str, Registry] = {
                 "ascend": "simfed.policy:Ascend",
                 "exp3": "simfed.policy:Exp3",
                 "ucb": "simfed.policy:Ucb",
+                "linucb": "simfed.policy:LinUcb",
                 "thompson": "simfed.policy:Thompson",
                 "adaptive-k": "simfed.policy:AdaptiveK",
                 "balance": "simfed.policy:Balance",

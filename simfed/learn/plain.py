@@ -129,7 +129,7 @@ def _require_no_clock(scenario: Scenario) -> None:
         )
     for i, group in enumerate(scenario.clients):
         policy = scenario.policy_of_group(group)
-        if policy.watches_time:
+        if policy.follows_clock:
             raise InputError(
                 "a policy that needs no time in learning without a clock",
                 where=f"{scenario.policy_key(i)}.kind",

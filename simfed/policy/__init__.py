@@ -2,8 +2,8 @@
 
 `Uniform` always plays one arm, `Replay` those of a recorded run; the others learn from
 their own client's rewards: `Ascend`, exponential weights (`Exp3`), upper confidence
-bounds (`Ucb`) and `Thompson`. A policy of your own is one class with the methods of
-`Policy`, checked by `simfed.testing.check_policy`.
+bounds (`Ucb`, and `LinUcb` with the client's context) and `Thompson`. A policy of your
+own is one class with the methods of `Policy`, checked by `simfed.testing.check_policy`.
 """
 
 from simfed.compress.choice import Choice
@@ -13,12 +13,14 @@ from simfed.policy.balance import Balance
 from simfed.policy.base import (
     CHOICES,
     Bandit,
+    Context,
     Policy,
     Pull,
     Reason,
     Spent,
     check_option,
     paces_of,
+    reads_context,
     serves_all,
     watches,
 )
@@ -27,6 +29,7 @@ from simfed.policy.build import build_policy, policy_maker
 from simfed.policy.exp3 import Exp3
 from simfed.policy.factored import Factored
 from simfed.policy.fixed import Replay, Uniform
+from simfed.policy.linucb import LinUcb
 from simfed.policy.rewards import gain, reward
 from simfed.policy.thompson import Thompson
 from simfed.policy.ucb import Ucb
@@ -39,8 +42,10 @@ __all__ = [
     "Bandit",
     "Bcrs",
     "Choice",
+    "Context",
     "Exp3",
     "Factored",
+    "LinUcb",
     "Policy",
     "Pull",
     "Reason",
@@ -54,6 +59,7 @@ __all__ = [
     "gain",
     "paces_of",
     "policy_maker",
+    "reads_context",
     "reward",
     "serves_all",
     "watches",

@@ -18,6 +18,7 @@ from simfed.ground.vocabulary import CHOICES, Reason
 __all__ = [
     "CHOICES",
     "Bandit",
+    "Context",
     "Policy",
     "Pull",
     "Reason",
@@ -28,8 +29,27 @@ __all__ = [
     "check_option",
     "finite_reward",
     "paces_of",
+    "reads_context",
     "watches",
 ]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What a client knows of itself when its policy is asked.
+
+    Further fields may join these; each has a value where nothing is known.
+    """
+
+    round: int
+    """The round or merge that it trains for, from 1 on."""
+    rounds: int
+    """Those of the whole run."""
+    battery: float = 1.0
+    """How full its battery is, as a share; 1 where it has none."""
+    rate: float | None = None
+    """Bytes per second of its last upload that arrived, over the seconds of the upload,
+    latency included, once the server has settled it; None: there was none."""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -50,6 +70,8 @@ class Pull:
     scenario's K counts."""
     parts: tuple[Pull, ...] = ()
     """The pulls of strategy and level where a `Factored` policy chooses them apart."""
+    context: Context | None = None
+    """The context in which it was made, where the policy keeps it with the pull."""
 
     def __repr__(self) -> str:
         level = f", k={Level.of(self.k).plain!r}" if self.k is not None else ""
@@ -77,7 +99,8 @@ class Policy(Protocol):
     """One client's policy. Made as `cls(arms, reward_range=(low, high), **options)`.
 
     A policy sees its own client's rewards and nothing else, but one with
-    `watches_time`, which is told what its client's participations took. It owns no
+    `watches_time`, which is told what its client's participations took, and one with
+    `reads_context`, which is asked with its client's `Context`. It owns no
     random numbers: `pull` gets the generator keyed by client and round. Each pull of a
     policy that learns, forced ones included, comes back once, possibly after later
     pulls (a late contribution): to `update` with its reward, or to `void`.
@@ -102,6 +125,8 @@ class Policy(Protocol):
     """True if rewards change later choices; else a time-only run needs no rewards."""
     watches_time: ClassVar[bool] = False
     """True if `watch` is to be called."""
+    reads_context: ClassVar[bool] = False
+    """True if `pull` takes the client's context: `pull(rng, context)`."""
     one_for_all: ClassVar[bool] = False
     """True if one object may serve every client because nothing in it changes. A class
     says it of itself, not of its subclasses."""
@@ -212,6 +237,14 @@ def watches(policy: Policy) -> bool:
     A policy without the attribute `watches_time` is not.
     """
     return bool(getattr(policy, "watches_time", False))
+
+
+def reads_context(policy: Policy) -> bool:
+    """Return whether a policy is asked with its client's context.
+
+    A policy without the attribute `reads_context` is not.
+    """
+    return bool(getattr(policy, "reads_context", False))
 
 
 def serves_all(policy: Policy) -> bool:

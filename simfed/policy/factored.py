@@ -9,7 +9,7 @@ from typing_extensions import override
 
 from simfed.compress.choice import Choice, has_all_pairs
 from simfed.ground.errors import InputError
-from simfed.policy.base import Policy, Pull, Reason
+from simfed.policy.base import Context, Policy, Pull, Reason, reads_context
 
 _MOST_OF: tuple[Reason, ...] = ("warm-up", "explore", "exploit", "fixed")
 """The reasons of a pull of two parts, most important first: the pull has the first that
@@ -55,12 +55,14 @@ class Factored(Policy):
         levels = dict.fromkeys(arm.level for arm in arms if arm.level is not None)
         self._level = make(tuple(Choice("", level) for level in levels))
         self.arms = (*self._codec.arms, *self._level.arms)
+        self.reads_context = reads_context(self._codec)  # type: ignore[misc]
 
     @override
-    def pull(self, rng: np.random.Generator) -> Pull:
-        parts = [self._codec.pull(rng)]
+    def pull(self, rng: np.random.Generator, context: Context | None = None) -> Pull:
+        told = (context,) if self.reads_context else ()
+        parts = [self._codec.pull(rng, *told)]
         if parts[0].arm in self._with_level:
-            parts.append(self._level.pull(rng))
+            parts.append(self._level.pull(rng, *told))
         choices = {part.choice for part in parts}
         return Pull(
             parts[0].arm.at(parts[-1].arm.level),

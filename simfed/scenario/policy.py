@@ -95,9 +95,9 @@ class PolicySpec(OfKind):
         return self._says("learns", default=True)
 
     @property
-    def watches_time(self) -> bool:
-        """True if clients of this policy choose by what their participations took."""
-        return self._says("watches_time")
+    def follows_clock(self) -> bool:
+        """True if clients of this policy choose by seconds or by their context."""
+        return self._says("watches_time") or self._says("reads_context")
 
     @property
     def compares_clients(self) -> bool:

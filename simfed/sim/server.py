@@ -25,7 +25,15 @@ from simfed.fleet.faults import Faults
 from simfed.ground.errors import Interrupted, RunFailed, unwrap_error
 from simfed.ground.records import make
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, gain, paces_of, reward, watches
+from simfed.policy import (
+    Context,
+    Policy,
+    gain,
+    paces_of,
+    reads_context,
+    reward,
+    watches,
+)
 from simfed.record import Recorder
 from simfed.record.recorder import BLOCK
 from simfed.record.schema import PolicyValue
@@ -125,6 +133,9 @@ class Simulation:
         self._version = 0
         self._shared_loss: dict[str, float] = {}
         self._turns: dict[int, int] = {}
+        self._rates: dict[int, float] = {}
+        """Bytes per second of each client's last upload that arrived, where its policy
+        reads that."""
         self._total, self._learning, self._recording = (
             HostSeconds(),
             HostSeconds(),
@@ -283,12 +294,13 @@ class Simulation:
                 tasks.append(task)
         asked = []
         forced = None if self._forced_arm is None else Choice(self._forced_arm)
+        context = partial(self._make_context, round)
         for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
                 self._recorder.policies.extend(
                     _list_policy_rows(round, task.client, policy)
                 )
-            pull = choose_pull(task, policy, forced, self._streams)
+            pull = choose_pull(task, policy, forced, self._streams, context)
             asked.append((task, pull, people.fleet.compression(task, pull)))
         flights = []
         execute = self._workload.execute
@@ -307,6 +319,13 @@ class Simulation:
                     )
                 )
         return flights
+
+    def _make_context(self, round: int, client: int) -> Context:
+        """Return what a policy may know of its client now."""
+        presence, now_s = self._world.presence, self._env.now
+        battery = 1.0 if presence is None else presence.battery(client, now_s)
+        rate = self._rates.get(client)
+        return Context(round, self._scenario.rounds, battery, rate)
 
     def work(
         self, merging: PendingMerge, merge: Callable[[], Outcome]
@@ -373,6 +392,8 @@ class Simulation:
         if flight.lost:
             policy.void(flight.pull)
             return UNTOLD
+        if reads_context(policy) and flight.uplink_s > 0:
+            self._rates[flight.client] = flight.uplink_bytes / flight.uplink_s
         if watches(policy):
             policy.watch(flight.pull, rows.compute_spent(flight, merging, pace))
         if not policy.learns and after is None:

@@ -59,6 +59,10 @@ class Attendance(Protocol):
         """Return the probability that a phase of this client fails."""
         ...
 
+    def battery(self, client: int, at_s: float) -> float:
+        """Return how full a client's battery is, as a share; 1 where it has none."""
+        ...
+
 
 class Requester(Protocol):
     """The server for which a world carries out participations."""

@@ -118,7 +118,7 @@ def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
     server = scenario.aggregation
     if server.mode != "synchronous" or server.edge_servers is not None:
         return None
-    if any(policy.learns or policy.watches_time for policy in policies):
+    if any(policy.learns or policy.follows_clock for policy in policies):
         return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]

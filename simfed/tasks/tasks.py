@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
@@ -36,7 +37,7 @@ from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
 from simfed.ground.vocabulary import ModelFacts
-from simfed.policy import Policy, Pull, policy_maker
+from simfed.policy import Context, Policy, Pull, policy_maker, reads_context
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.tasks.epochs import LocalEpochs
@@ -508,12 +509,17 @@ def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Po
 
 
 def choose_pull(
-    task: Task, policy: Policy, forced: Choice | None, streams: Streams
+    task: Task,
+    policy: Policy,
+    forced: Choice | None,
+    streams: Streams,
+    context: Callable[[int], Context] | None = None,
 ) -> Pull:
     """Return the pull for a task's upload.
 
     It is the server's forced arm, else the client's policy's choice; where nothing is
-    compressed, no policy is asked.
+    compressed, no policy is asked. `context`: client → what its policy is asked with,
+    where it reads that.
 
     Raises: `InputError` where a policy answers with text in place of an arm.
     """
@@ -521,9 +527,11 @@ def choose_pull(
         return Pull(NO_COMPRESSION, "fixed")
     if forced is not None:
         return Pull(forced, "forced")
-    pull = policy.pull(
-        streams("policy", task.client, task.key) if policy.draws else _UNUSED
-    )
+    rng = streams("policy", task.client, task.key) if policy.draws else _UNUSED
+    asked = policy.pull
+    if context is not None and reads_context(policy):
+        asked = partial(cast(Any, policy.pull), context=context(task.client))
+    pull = asked(rng)
     if isinstance(pull.arm, str):
         allowed = "one of the policy's arms in a pull, or Choice.of its label"
         raise InputError(allowed, where=f"policy {type(policy).__name__}", got=pull.arm)

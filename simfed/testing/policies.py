@@ -5,11 +5,20 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from typing import Any, cast
 
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
-from simfed.policy import CHOICES, Policy, Pull, Spent, watches
+from simfed.policy import (
+    CHOICES,
+    Context,
+    Policy,
+    Pull,
+    Spent,
+    reads_context,
+    watches,
+)
 from simfed.testing.common import no_global_randomness, require
 
 # a prime, so that no counter shared between objects comes round to where it was
@@ -26,7 +35,8 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     - `values` has a number per arm; reading it changes nothing;
     - rewards may come late or not at all (`void`); forced pulls are worth nothing;
     - with `learns = False`, rewards make no difference;
-    - with `watches_time`, what participations took is told to `watch`.
+    - with `watches_time`, what participations took is told to `watch`;
+    - with `reads_context`, `pull` gets a `Context`, in which a rate may be unknown.
 
     Args:
         cls: the class, or a function that makes an object of it.
@@ -76,7 +86,7 @@ def _play_story(
         if watched:
             policy.values()
         _check_values(policy)
-        pull = policy.pull(streams("policy", client, round))
+        pull = _pull(policy, streams, client, round)
         _check_pull(policy, pull)
         if watches(policy) and round % 7 != 3:
             policy.watch(
@@ -92,6 +102,16 @@ def _play_story(
                 policy.update(earned, reward if paid else 0.0)
         pulls.append(pull)
     return pulls
+
+
+def _pull(policy: Policy, streams: Streams, client: int, round: int) -> Pull:
+    rng = streams("policy", client, round)
+    if not reads_context(policy):
+        return policy.pull(rng)
+    battery, rate = streams("context", client, round).random(2).tolist()
+    context = Context(round + 1, _PULLS, battery, 1e6 * rate if round else None)
+    pull: Pull = cast(Any, policy).pull(rng, context)
+    return pull
 
 
 def _check_values(policy: Policy) -> None:
@@ -121,7 +141,7 @@ def _check_forced_pulls(policy: Policy) -> None:
     twin, values = copy.deepcopy(policy), repr(policy.values())
     policy.update(Pull(_CHOICES[0], "forced"), 1.0)
     require(repr(policy.values()) == values, "forced pulls to update nothing")
-    pulls = (one.pull(Streams(1)("policy", 0, 0)) for one in (policy, twin))
+    pulls = (_pull(one, Streams(1), 0, 0) for one in (policy, twin))
     require(next(pulls) == next(pulls), "forced pulls to update nothing")
     policy.void(Pull(_CHOICES[0], "forced"))
     same = repr(policy.values()) == repr(twin.values())

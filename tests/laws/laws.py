@@ -893,7 +893,7 @@ def _scaled(plain: Any, factors: dict[str, float], key: str = "") -> Any:
             at: _scaled(one, factors, at) for at, one in plain.items() if at != "assume"
         } | {at: one for at, one in plain.items() if at == "assume"}
         if faster:
-            plain["speed"] = _times(plain["speed"], 2.0)
+            plain["speed"] = _times(plain["speed"], 1 / factors["duration"])
         return plain
     if isinstance(plain, list):
         return [_scaled(one, factors, key) for one in plain]

@@ -323,10 +323,8 @@ def _fit_across_models(
         laws = ACROSS_MODELS[QUANTITIES[quantity].variable]
         candidate = choose_law(laws, sample)
         errors = _estimate_model_error(candidate, keys, table, models)
-        typical = estimate_typical_variance([(candidate, sample)])
-        candidate = replace(
-            candidate, spread=estimate_spread(candidate, sample, typical)
-        )
+        spread = estimate_spread(candidate, sample, None)
+        candidate = replace(candidate, spread=spread)
         key = (quantity, ANY, strategy)
         reports.append(
             (CurveReport(key, len(sample.groups), candidate, None, errors), sample)
@@ -450,11 +448,7 @@ def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
     }
 
 
-class _OneLine(dict[str, Plain]):
-    """A mapping that the file has on one line."""
-
-
-def build_shape_node(work: ModelWork | None) -> _OneLine:
+def build_shape_node(work: ModelWork | None) -> dict[str, Plain]:
     """Return the shape that rows were measured on, as the file says it.
 
     Empty where that is not known.
@@ -462,16 +456,16 @@ def build_shape_node(work: ModelWork | None) -> _OneLine:
     if work is None or not (
         work.input_shape or work.parameters == 0 < work.train_flops
     ):
-        return _OneLine()
+        return {}
     if not work.parameters:
-        return _OneLine(flops=_shorten_number(work.train_flops))
-    return _OneLine(
-        input=list(work.input_shape),
-        classes=work.classes,
-        d=work.parameters,
-        forward_flops=_shorten_number(work.forward_flops),
-        train_flops=_shorten_number(work.train_flops),
-    )
+        return {"flops": _shorten_number(work.train_flops)}
+    return {
+        "input": list(work.input_shape),
+        "classes": work.classes,
+        "d": work.parameters,
+        "forward_flops": _shorten_number(work.forward_flops),
+        "train_flops": _shorten_number(work.train_flops),
+    }
 
 
 def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
@@ -535,18 +529,12 @@ def _round_share(x: float | None) -> float | None:
 
 
 def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
-    """Return the profile's YAML, with small mappings on one line, like a table."""
+    """Return the profile's YAML, with rows on one line, like a table."""
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:
             return True
 
-    Dumper.add_representer(
-        _OneLine,
-        lambda dumper, line: dumper.represent_mapping(
-            "tag:yaml.org,2002:map", line, True
-        ),
-    )
     comment = "".join(f"# {line}\n" for line in header.splitlines())
     layout: dict[str, Plain] = {"sort_keys": False, "allow_unicode": True, "width": 130}
     text = yaml.dump(dict(document), Dumper=Dumper, default_flow_style=None, **layout)

@@ -15,8 +15,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
-from scipy import optimize
 
+from simfed.calibrate.fit import fit_relative
 from simfed.device.table import MeasuredRows, Row
 
 _STEPS = ("training", "private")
@@ -63,9 +63,8 @@ def _fit_starting_s(by_steps: Mapping[float, list[float]]) -> float:
     """
     counts = np.array(sorted(by_steps))
     middle_s = np.array([statistics.median(by_steps[count]) for count in counts])
-    design = np.column_stack([np.ones(len(counts)), counts]) / middle_s[:, None]
-    values, _ = optimize.nnls(design, np.ones(len(counts)))
-    return float(values[0])
+    design = np.column_stack([np.ones(len(counts)), counts])
+    return float(fit_relative(design / middle_s[:, None])[0])
 
 
 def _subtract_start(row: Row, starting_s: float) -> Row:

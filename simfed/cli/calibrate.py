@@ -171,8 +171,9 @@ def fit(
     one's scenario with the profile, the rates and speeds that its groups came to, and
     what its server took: OUT.csv and OUT.scenario.yaml.
     """
-    from simfed.calibrate.measured import MeasuredRun, add_works, find_works, join_rows
+    from simfed.calibrate.from_run import MeasuredRun, centre_rows, join_rows
     from simfed.calibrate.profiles import fit_profile, format_profile
+    from simfed.calibrate.works import add_works, find_works
     from simfed.device.table import read_table
     from simfed.report.timeline import parse_rounds
 
@@ -199,8 +200,6 @@ def fit(
     calibration = fit_profile(table, kind=kind, name=name or out.stem, models=works)
     document = dict(calibration.document)
     if measured:
-        from simfed.calibrate.from_run import centre_rows
-
         document = centre_rows(document, table)
     if description:
         document = {
@@ -280,7 +279,7 @@ def show(
 
     The curves have their intervals.
     """
-    from simfed.calibrate.measured import find_works
+    from simfed.calibrate.works import find_works
     from simfed.device.profile import ANY
     from simfed.device.table import read_table
     from simfed.report.calibration import profile_figure
@@ -346,7 +345,7 @@ def parse_share(text: str, where: str) -> float:
 
 
 def _load_profile(profile: str, table: MeasuredRows | None) -> Profile:
-    from simfed.calibrate.measured import find_works
+    from simfed.calibrate.works import find_works
     from simfed.device.load import load_profile, profile_folders
 
     loaded = load_profile(profile, profile_folders(Path()))

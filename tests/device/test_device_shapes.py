@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 import simfed
 from simfed.calibrate.measure import MeasurementPlan, measure
-from simfed.calibrate.measured import find_works
+from simfed.calibrate.works import find_works
 from simfed.cli.calibrate import app as calibrate
 from simfed.cli.show import app as show
 from simfed.device import ModelWork, load_profile

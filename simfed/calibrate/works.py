@@ -1,66 +1,18 @@
-"""What a profile is fitted to: rows of deployed runs, and the works of their models."""
+"""The works that a table's models were measured on, as far as simfed knows them."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from simfed.calibrate.from_run import (
-    calibrate_scenario,
-    format_table,
-    measure_group_speeds,
-    measure_server_times,
-)
 from simfed.device.profile import ModelWork
-from simfed.experiment.assembly import load_parts
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.learn import catalogue
-from simfed.record.read import open_run
 
 if TYPE_CHECKING:
     from simfed.device.table import MeasuredRows
-
-
-class MeasuredRun:
-    """The measurements of a deployed run, and what is made of them."""
-
-    def __init__(
-        self, run: Path, choose: Callable[[int], tuple[int, int]] | None = None
-    ) -> None:
-        """Open a run; `choose` says which of so many rounds count, all if omitted."""
-        self._run = open_run(run)
-        self._parts = load_parts(self._run, run)
-        self._rounds = None if choose is None else choose(len(self._run.rounds))
-
-    def table(self, host: bool) -> str:
-        """Return CSV of its participations, a row per activity.
-
-        `host`: of host seconds too.
-        """
-        return format_table(self._run, self._parts, rounds=self._rounds, host=host)
-
-    def works(self) -> dict[str, ModelWork]:
-        """Return the works that its models were measured on."""
-        prototypes = self._parts.scenario.prototypes
-        return {
-            prototypes[name].model: ModelWork.of(x)
-            for name, x in self._parts.facts.items()
-        }
-
-    def scenario(self, profile: str, noise: bool) -> str:
-        """Return its scenario as it came to be."""
-        groups = measure_group_speeds(self._run, self._parts, rounds=self._rounds)
-        server = measure_server_times(self._run, rounds=self._rounds)
-        return calibrate_scenario(self._parts, profile, groups, server, noise=noise)
-
-
-def join_rows(runs: Sequence[MeasuredRun], host: bool) -> str:
-    """Return CSV of several runs' activities, under one header."""
-    first, *others = [run.table(host) for run in runs]
-    return first + "".join(text.partition("\n")[2] for text in others)
 
 
 def find_works(table: MeasuredRows) -> dict[str, ModelWork]:

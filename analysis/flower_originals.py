@@ -39,9 +39,10 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,10 @@ from pages import markdown
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
+
+if TYPE_CHECKING:
+    from simfed.flower.computing import HostSpent
+    from simfed.scenario.fleet_file import Computing
 
 ROWS = Path(__file__).parent / "flower_originals.csv"
 """Rows of `apps.csv` that are kept."""
@@ -350,36 +355,56 @@ def keep(
 
 
 def play_in_flower(job: Job) -> Replies:
-    """In Flower's engine with one worker, simfed's random numbers and names of nodes,
-    and replies by their nodes' numbers.
+    """As Flower's engine does it, see `run_in_flower`."""
+    replies: Replies = {}
+    turns: Counter[int] = Counter()
+
+    def tell(node: int, message: Any, reply: Any, spent: HostSpent, round: int) -> None:
+        keep(replies, turns, node, message, reply)
+
+    run_in_flower(job.folder, job.config, job.nodes, tell)
+    return replies
+
+
+def run_in_flower(
+    folder: str | Path,
+    overrides: dict[str, Plain],
+    nodes: int,
+    tell: Callable[[int, Any, Any, HostSpent, int], None],
+    computing: Computing | None = None,
+) -> None:
+    """Play an app in Flower's engine with one worker, simfed's random numbers and names
+    of nodes, and replies by their nodes' numbers.
+
+    `tell` gets each message's node, the message, its reply (None: the app raised), what
+    was spent on it as `computing` watches it, and the exchange. Ray is not needed.
     """
-    from flwr.server.superlink.fleet.vce.backend import Backend, raybackend
+    from flwr.server.superlink.fleet.vce.backend import Backend
     from flwr.server.superlink.linkstate import in_memory_linkstate
     from flwr.serverapp import ServerApp
     from flwr.simulation import run_simulation
 
     from simfed.flower.clocks import foreign_randomness
+    from simfed.flower.computing import WorkWatch
     from simfed.flower.loading import load
     from simfed.flower.messages import PackedMessage
 
-    replies: Replies = {}
     turns: Counter[int] = Counter()
-    numbers = {
-        Streams(0).integer("flower-node", node): node for node in range(job.nodes)
-    }
+    exchange = {"number": 1, "answered": False}
+    numbers = {Streams(0).integer("flower-node", node): node for node in range(nodes)}
     new_ids = iter(numbers)  # sets of nodes have an order that hangs on their ids
     in_memory_linkstate.generate_rand_int_from_bytes = lambda *_, **__: next(new_ids)
 
     with (
         _same_modules(),
-        load(job.folder, job.config) as (server_app, client_app, config),
+        load(folder, overrides) as (server_app, client_app, config),
     ):
 
         class OneWorker(Backend):  # type: ignore[misc]
             num_workers = 1
 
             def __init__(self, config: Any) -> None:
-                pass
+                self._watch = WorkWatch(computing)
 
             def build(self, app_fn: Any) -> None:
                 pass
@@ -397,46 +422,59 @@ def play_in_flower(job: Job) -> Replies:
                     dict(config),
                     None,
                 )
+                round = exchange["number"]
                 alone = PackedMessage.of(
                     message
                 ).message()  # as it comes from elsewhere
+                seed = Streams(0).integer("flower-call", node, turns[node])
                 try:
-                    with foreign_randomness(
-                        Streams(0).integer("flower-call", node, turns[node])
-                    ):
+                    with foreign_randomness(seed), self._watch.watched():
                         reply = client_app(alone, context)
                     return reply, context
                 finally:
+                    turns[node] += 1
                     context.run_config = before
-                    keep(replies, turns, node, message, reply)
+                    tell(node, message, reply, self._watch.collect(), round)
 
         class InOrder(ServerApp):  # type: ignore[misc]
             def __call__(self, grid: Any, context: Any) -> None:
-                ids, nodes = grid.get_node_ids, grid.get_nodes
-                ask, pull = grid.send_and_receive, grid.pull_messages
+                ids, others = grid.get_node_ids, grid.get_nodes
+                ask, push = grid.send_and_receive, grid.push_messages
+                pull = grid.pull_messages
 
                 def in_order(messages: Any) -> list[Any]:
+                    replies = list(messages)
+                    exchange["answered"] = exchange["answered"] or bool(replies)
                     return sorted(
-                        messages, key=lambda m: numbers[m.metadata.src_node_id]
+                        replies, key=lambda m: numbers[m.metadata.src_node_id]
                     )
 
-                while len(ids()) < job.nodes:
+                def send(messages: Any) -> Any:
+                    if exchange["answered"]:
+                        exchange.update(number=exchange["number"] + 1, answered=False)
+                    return push(messages)
+
+                while len(ids()) < nodes:
                     time.sleep(0.1)
                 grid.get_node_ids = lambda: sorted(ids(), key=numbers.__getitem__)
                 grid.get_nodes = lambda: sorted(
-                    nodes(), key=lambda n: numbers[n.node_id]
+                    others(), key=lambda n: numbers[n.node_id]
                 )
                 grid.send_and_receive = lambda messages, **more: in_order(
                     ask(messages, **more)
                 )
                 grid.pull_messages = lambda ids: in_order(pull(ids))
+                grid.push_messages = send
                 context.run_config = dict(config)
                 with foreign_randomness(Streams(0).integer("flower-server")):
                     server_app(grid, context)
 
-        raybackend.RayBackend = OneWorker
-        run_simulation(InOrder(), client_app, num_supernodes=job.nodes)
-    return replies
+        engine = ModuleType("raybackend")
+        engine.RayBackend = OneWorker  # type: ignore[attr-defined]
+        sys.modules["flwr.server.superlink.fleet.vce.backend.raybackend"] = engine
+        run_simulation(
+            InOrder(), client_app, num_supernodes=nodes, backend_name="one worker"
+        )
 
 
 # ---- the command ---------------------------------------------------------------------

@@ -135,7 +135,7 @@ def ask_time_only(name: str, written: str) -> None:
 def ask_run(name: str, written: str) -> None:
     """The same, found by a run."""
     made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
-    simfed.run(made, out="run", workers=1, figures=False)
+    simfed.run(made, out="run", workers=1)
 
 
 def ask_fleet(name: str, written: str) -> None:

@@ -164,11 +164,8 @@ class MeasuredRun:
 
     def works(self) -> dict[str, ModelWork]:
         """Return the works that its models were measured on."""
-        prototypes = self._parts.scenario.prototypes
-        return {
-            prototypes[name].model: ModelWork.of(x)
-            for name, x in self._parts.facts.items()
-        }
+        names = self._parts.scenario.model_names
+        return {names[name]: ModelWork.of(x) for name, x in self._parts.facts.items()}
 
     @cached_property
     def server(self) -> ServerTimes:
@@ -291,7 +288,7 @@ class MeasuredRun:
 
     def _find_model(self, group: int) -> str:
         scenario = self._parts.scenario
-        return str(scenario.prototypes[scenario.clients[group].prototype].model)
+        return scenario.model_names[scenario.clients[group].prototype]
 
 
 def _key(row: dict[str, Any]) -> tuple[int, int, float]:

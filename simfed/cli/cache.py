@@ -24,7 +24,10 @@ def list_() -> None:
     for one in trajectories:
         setup = one.about.get("scenario", {})
         models = sorted(
-            {prototype["model"] for prototype in setup.get("prototypes", {}).values()}
+            {
+                prototype.get("model", name)
+                for name, prototype in setup.get("prototypes", {}).items()
+            }
         )
         clients = len(one.about.get("clients", {}).get("order", ()))
         what = (

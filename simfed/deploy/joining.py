@@ -222,10 +222,10 @@ class _Client:
             scenario = validate_scenario(plain, source=source, folder=folder)
             self._end = apart.RealClient(scenario, Streams(scenario.seed), self.client)
             self._digest = digest
-            self._dataset = scenario.dataset
+            self._scenario = scenario
         return {
             "digest": digest,
-            "data": data_digest(self._dataset),
+            "data": data_digest(self._scenario),
             "versions": versions(),
         }
 

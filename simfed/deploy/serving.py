@@ -130,7 +130,7 @@ class _Holder:
         files, self._text = make_self_contained(self.parts)
         self._files = pack({}, files)
         self._digest = digest_scenario(self._text)
-        self._data = data_digest(self.parts.scenario.dataset)
+        self._data = data_digest(self.parts.scenario)
         self._peers: Peers | None = None
         self._gone: list[str] = []
         """A sentence for each client that has left, or whose upload was refused."""
@@ -301,6 +301,10 @@ def _refuse_undeployable(scenario: Scenario) -> None:
     if scenario.aggregation.edge_servers is not None:
         raise InputError(
             "null: real clients talk to one server", where="aggregation.edge_servers"
+        )
+    if scenario.charge.base:
+        raise InputError(
+            "false: a real client has the base before it joins", where="charge.base"
         )
     if scenario.privacy is not None:
         raise InputError(

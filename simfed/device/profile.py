@@ -169,12 +169,15 @@ class ModelWork:
     """The shape of one sample; empty: not known."""
     classes: int = 0
     """0: not known."""
+    base: int = 0
+    """Numbers that do not train, beside the parameters."""
 
     @classmethod
     def of(cls, facts: ModelFacts) -> ModelWork:
         """Return the numbers of a model with these facts."""
         flops = facts.forward_flops, facts.train_flops
-        return cls(facts.parameters, *flops, tuple(facts.input_shape), facts.classes)
+        shape = tuple(facts.input_shape)
+        return cls(facts.parameters, *flops, shape, facts.classes, facts.base)
 
     def __str__(self) -> str:
         shape = "×".join(map(str, self.input_shape))
@@ -189,7 +192,7 @@ class ModelWork:
         """Return what a law may count in one call of `quantity` at size `x`.
 
         Bytes are those of the 32-bit weights, read once by inference; training and
-        distillation read them twice and write a gradient.
+        distillation read them twice and write a gradient of those that train.
         """
         if QUANTITIES[quantity].per_strategy:
             return {"d": float(self.parameters)}
@@ -200,7 +203,11 @@ class ModelWork:
         per_sample = self.forward_flops if forward else self.train_flops
         return {
             "flops": per_sample * x,
-            "bytes": 4.0 * self.parameters * (1 if forward else 3),
+            "bytes": 4.0
+            * (
+                self.parameters * (1 if forward else 3)
+                + self.base * (1 if forward else 2)
+            ),
         }
 
 
@@ -368,10 +375,10 @@ class Profile:
         self, key: Key, own_key: Key, curve: Curve, x: float, d: float
     ) -> float:
         """Return the seconds of `key` at size `x`, by the curve of `own_key`."""
-        ratio = self._compare(own_key, curve, d)
+        ratio = self._compare(key[1], own_key, curve, d)
         drawn = curve if self.draws is None else self._draw_curve(own_key, curve)
         if ratio != 1:
-            self._warn_of_shape(key, d)
+            self._warn_of_shape(key, own_key[1], d)
             if key[2]:
                 if isinstance(curve, Points) and (
                     far := curve.outside({"k": x}, "beside d")
@@ -385,37 +392,37 @@ class Profile:
     def _tell_curve(
         self, key: Key, own_key: Key, curve: Curve, x: float, d: float
     ) -> str:
-        ratio = self._compare(own_key, curve, d)
+        ratio = self._compare(key[1], own_key, curve, d)
         if ratio == 1:
             place = curve.tell(self.size_of(key, curve, x, d))
             return f"{place} for any model" if own_key[1] == ANY else place
         measured = self.measured_on[own_key[1]]
         return f"derived from {f'd = {measured.parameters:,}' if key[2] else measured}"
 
-    def _compare(self, own_key: Key, curve: Curve, d: float) -> float:
-        """Return how much larger the work is than that of the curve's rows.
+    def _compare(self, here_is: str, own_key: Key, curve: Curve, d: float) -> float:
+        """Return how much larger a model's work is than that of the curve's rows.
 
         It is so in what its quantity counts; 1 where that is not known, or where the
         curve counts it itself.
         """
         quantity, model, strategy = own_key
         counts = QUANTITIES[quantity].counts
-        # ANY is none
-        if isinstance(curve, Constant) or not counts or model not in self.models:
+        known = model != ANY and here_is in self.models
+        if isinstance(curve, Constant) or not counts or not known:
             return 1.0
         if isinstance(curve, Fitted) and {"d", "flops"} & set(curve.law.needs):
             return 1.0
         if is_value_codec(strategy):  # its rows are by d
             return 1.0
         if model not in self.measured_on:
-            if self.models[model].input_shape:
+            if self.models[here_is].input_shape:
                 self._note(
-                    ("", model, ""),
+                    ("", here_is, ""),
                     f"nobody says what {model} was measured on (key `measured_on`); "
-                    f"its times are taken as they are, for {self.models[model]}",
+                    f"its times are taken as they are, for {self.models[here_is]}",
                 )
             return 1.0
-        here = d if strategy else getattr(self.models[model], counts)
+        here = d if strategy else getattr(self.models[here_is], counts)
         there = getattr(self.measured_on[model], counts)
         return float(here / there) if here and there else 1.0
 
@@ -444,7 +451,9 @@ class Profile:
     def find(self, key: Key) -> tuple[Key, Curve] | None:
         """Return the curve that serves this work, under its own key."""
         quantity, model, strategy = key
-        for some_model, spelling in product((model, ANY), _list_spellings(strategy)):
+        # of a model of which parts train, rows of the whole one, by FLOPs
+        models = dict.fromkeys((model, model.partition("/")[0], ANY))
+        for some_model, spelling in product(models, _list_spellings(strategy)):
             own_key = (quantity, some_model, spelling)
             if own_key in self.curves:
                 return own_key, self.curves[own_key]
@@ -496,13 +505,13 @@ class Profile:
             hint="leave out `uncertainty: true`, or measure and fit the device",
         )
 
-    def _warn_of_shape(self, key: Key, d: float) -> None:
+    def _warn_of_shape(self, key: Key, measured: str, d: float) -> None:
         """Warn once for a model of what was measured and what is here.
 
         And once for what else of it is compressed.
         """
         _, model, strategy = key
-        there, here = self.measured_on[model], self.models[model]
+        there, here = self.measured_on[measured], self.models[model]
         if strategy and d != here.parameters:
             text = (
                 f"d = {there.parameters:,}; at d = {d:,.0f} their seconds follow d "
@@ -514,7 +523,7 @@ class Profile:
             return
         codecs = ", those of codecs d and K" if here.parameters else ""
         text = (
-            f"{model} was measured on {there}; on {here} its seconds follow "
+            f"{measured} was measured on {there}; on {here} its seconds follow "
             f"FLOPs{codecs}"
         )
         self._note(("", model, ""), text)

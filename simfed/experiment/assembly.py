@@ -201,10 +201,19 @@ class Parts(WorldParts):
     def facts(self) -> dict[str, ModelFacts]:
         """Prototype → sizes of its model."""
         dataset = self.scenario.dataset
-        return {
-            name: facts(p.model, dataset)
-            for name, p in self.scenario.prototypes.items()
-        }
+        known = {}
+        for name, prototype in self.scenario.prototypes.items():
+            try:
+                known[name] = facts(prototype, dataset)
+            except InputError as error:
+                if prototype.bare:
+                    raise
+                place, key = f"prototypes.{name}", str(error.where).partition(".")[0]
+                if key in type(prototype).model_fields:
+                    raise error.changed(where=f"{place}.{error.where}") from None
+                of_file = prototype.pretrained and prototype.pretrained in str(error)
+                raise error.within(place + ".pretrained" * bool(of_file)) from None
+        return known
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
@@ -212,7 +221,7 @@ class Parts(WorldParts):
         profiles = super().profiles
         for profile in profiles.values():
             for prototype, of_model in self.facts.items():
-                model = self.scenario.prototypes[prototype].model
+                model = self.scenario.model_names[prototype]
                 profile.models[model] = ModelWork.of(of_model)
             for work, flops in self.tasks.auxiliary().items():
                 profile.models[work] = ModelWork(0, flops, flops)

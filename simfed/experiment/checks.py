@@ -93,6 +93,7 @@ class Checks:
         # a clock without learning deals no samples unless sizes are said
         if not self._time_only or self.scenario.dataset.partition.sized:
             gather(check_data, self.scenario)
+            gather(self._check_learnable)
         for i in range(len(self.scenario.clients)):
             before = len(errors)
             gather(self._try_codecs, i)
@@ -200,7 +201,7 @@ class Checks:
         """
         times = {}
         for i, group in enumerate(self.scenario.clients):
-            model = self.scenario.prototypes[group.prototype].model
+            model = self.scenario.model_names[group.prototype]
             beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
             work = (
                 *self._client_work(i),
@@ -230,7 +231,7 @@ class Checks:
     def _try_device(self, index: int) -> None:
         group = self.scenario.clients[index]
         processor = self._parts.build_processor(group.device)
-        model = self.scenario.prototypes[group.prototype].model
+        model = self.scenario.model_names[group.prototype]
         all_work = list(self._client_work(index))
         for work in all_work:
             processor.work_s(work)
@@ -441,6 +442,17 @@ class Checks:
         if attack is not None:
             attack.made.check(dataset_facts(self.scenario.dataset))
 
+    def _check_learnable(self) -> None:
+        """Check that there is a model behind each prototype."""
+        for name, prototype in self.scenario.prototypes.items():
+            if prototype.facts is not None:
+                raise InputError(
+                    "a model where something is learned",
+                    where=f"prototypes.{name}.facts",
+                    problem="facts alone learn nothing",
+                    hint="simfed run --time-only",
+                )
+
     def _check_single_samples(self, index: int) -> None:
         """Check that nobody trains batch norm on a batch of one.
 
@@ -451,13 +463,13 @@ class Checks:
         trained = {piece.model for piece in work if piece.quantity == "training"}
         pixels = max(data.input_shape[1:], default=1)
         normed = {
-            name: prototype.model
+            name: str(prototype.model)
             for name, prototype in self.scenario.prototypes.items()
-            if prototype.model in trained
-            and self._parts.facts[name].buffers
+            if prototype.name(name) in trained
+            and self._parts.facts[name].buffers  # so it is a whole registered model
             and (
                 pixels <= _ALL_HALVED
-                or registry("model").origin(prototype.model) != "built in"
+                or registry("model").origin(str(prototype.model)) != "built in"
             )
         }
         if not normed:

@@ -518,6 +518,7 @@ def build_simulation(
         recorder=recorder,
         streams=parts.streams,
         samples_of=parts.samples_of,
+        base_bytes=parts.tasks.base_bytes if parts.scenario.charge.base else None,
         faults=parts.faults,
         edges=edges,
         backbone=make_backbone(world, parts.streams, device, parts.faults)
@@ -669,14 +670,14 @@ def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Pl
         "versions": versions(),
         "models": {
             name: {
-                "model": scenario.prototypes[name].model,
+                "model": scenario.model_names[name],
                 "parameters": of_model.parameters,
                 "buffers": of_model.buffers,
             }
             for name, of_model in parts.facts.items()
         },
         "classes": parts.tasks.setting.classes,
-        "data": {scenario.dataset.label: data_digest(scenario.dataset)},
+        "data": {scenario.dataset.label: data_digest(scenario)},
         "profiles": parts.shipped_profiles,
         "network": scenario.network.model,
         "warnings": [],

@@ -69,9 +69,13 @@ class ModelFacts:
     names: tuple[str, ...] = ()
     """Theirs, as `module.named_parameters()` has them; empty: not known."""
     head: str | None = None
-    """Name of the last linear layer; None: not known, or there is none."""
+    """Name of the last linear layer; None: not known, there is none, or nothing of it
+    trains."""
     norms: tuple[str, ...] = ()
-    """Names of the layers that are batch norm."""
+    """Names of the layers that are batch norm and not of the base."""
+    base: int = 0
+    """Parameters and running statistics that stand still: they lie on the device and
+    do not travel."""
 
     @property
     def parameter_bytes(self) -> int:

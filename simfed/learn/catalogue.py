@@ -14,6 +14,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from itertools import pairwise
 from math import prod
+from typing import cast
 
 from simfed.ground.errors import InputError
 from simfed.ground.method import Method, Setting, Size
@@ -25,7 +26,16 @@ from simfed.learn.facts import (
     check_image_shape,
     check_token_shape,
 )
+from simfed.learn.pretrained import (
+    GPT2Config,
+    check_texts,
+    find_targets,
+    find_weights,
+    make_head_error,
+    read_config,
+)
 from simfed.scenario.dataset import DatasetSpec
+from simfed.scenario.prototype import FactsSpec, PrototypeSpec
 
 __all__ = [
     "DatasetFacts",
@@ -38,11 +48,12 @@ __all__ = [
 ]
 
 
-def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
-    """Return the facts of a registered model on the samples of a registered data set.
+def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
+    """Return the facts of a model on the samples of a registered data set.
 
-    Raises: `InputError` for unknown names, and for a model that cannot take samples of
-    that shape.
+    The model is registered under a name, or a scenario's prototype. Raises:
+    `InputError` for unknown names, and for a model that cannot take samples of that
+    shape.
 
     >>> facts("lenet5", "mnist").parameters
     61706
@@ -50,15 +61,17 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
     44695848
     """
     data = dataset_facts(dataset)
-    if data.tokens is not of_text(model):
+    named = isinstance(model, str) or model.facts is None
+    if named and data.tokens is not of_text(model):
         takes, kind = ("texts", "others") if of_text(model) else ("numbers", "texts")
+        name = model if isinstance(model, str) else model.name("gpt2")
         raise InputError(
             f"a model of {'texts' if data.tokens else 'numbers'}",
-            got=model,
-            problem=f"model {model} takes {takes}, the data set has {kind}",
+            got=name,
+            problem=f"model {name} takes {takes}, the data set has {kind}",
         )
     of_model = model_facts(model, data.input_shape, data.classes)
-    if data.layout == "either" and _takes_channels_last(model, data):
+    if named and data.layout == "either" and _takes_channels_last(model, data):
         raise InputError(
             "channels-first or channels-last",
             where="dataset.layout",
@@ -69,7 +82,7 @@ def facts(model: str, dataset: str | DatasetSpec) -> ModelFacts:
     return of_model
 
 
-def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
+def _takes_channels_last(model: str | PrototypeSpec, data: DatasetFacts) -> bool:
     """Return whether a model takes the samples with channels as the last axis, too."""
     *image, channels = data.input_shape
     try:
@@ -79,8 +92,12 @@ def _takes_channels_last(model: str, data: DatasetFacts) -> bool:
     return True
 
 
-def of_text(model: str) -> bool:
-    """Return whether a registered model takes characters."""
+def of_text(model: str | PrototypeSpec) -> bool:
+    """Return whether a model takes characters."""
+    if isinstance(model, PrototypeSpec):
+        if model.model is None:
+            return True  # GPT-2's layout
+        model = model.model
     entries = registry("model")
     if model in _MODELS and entries.origin(model) == "built in":
         return model in _OF_TEXT
@@ -112,22 +129,57 @@ def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
     return declared if isinstance(declared, DatasetFacts) else load_dataset(name).facts
 
 
-def model_facts(name: str, input_shape: tuple[int, ...], classes: int) -> ModelFacts:
-    """Return the facts of a registered model for these samples and classes.
+def model_facts(
+    model: str | PrototypeSpec, input_shape: tuple[int, ...], classes: int
+) -> ModelFacts:
+    """Return the facts of a model for these samples and classes.
 
-    A registered factory may carry them as `factory.facts(input_shape, classes) ->
-    ModelFacts`; otherwise it is called and its model counted, once in a process.
+    A registered factory may carry those of the whole model as `factory.facts(
+    input_shape, classes) -> ModelFacts`; otherwise it is called and its model counted,
+    once in a process. Of a prototype, d is what trains. Raises: `InputError` for
+    weights that do not fit, and for adapters that find no layer.
+
+    >>> adapted = PrototypeSpec(model="causal-transformer", adapters={"rank": 8})
+    >>> known = model_facts(adapted, (80,), 96)
+    >>> known.parameters, known.base
+    (12288, 431712)
     """
+    spec = model if isinstance(model, PrototypeSpec) else None
+    if spec is not None and spec.facts is not None:
+        return _read_facts(spec.facts, tuple(input_shape), classes)
+    if spec is not None and spec.model is None:
+        layers = _gpt2(str(spec.pretrained), input_shape, classes)
+        return _tally_layers(layers, input_shape, classes, "gpt2", spec)
+    name = str(model if spec is None else spec.model)
     entries = registry("model")
     if name in _MODELS and entries.origin(name) == "built in":
-        return _tally_layers(_MODELS[name](input_shape, classes), input_shape, classes)
+        layers = _MODELS[name](input_shape, classes)
+        return _tally_layers(layers, input_shape, classes, name, spec)
     factory = entries.get(name)
     declared = getattr(factory, "facts", None)
-    if callable(declared):
+    if callable(declared) and (spec is None or spec.bare):
         counted: ModelFacts = declared(input_shape, classes)
         return counted
     count = _count_once if _is_hashable(factory) else _count_once.__wrapped__
-    return count(factory, name, tuple(input_shape), classes)
+    return count(factory, spec or name, tuple(input_shape), classes)
+
+
+def _read_facts(said: FactsSpec, input_shape: Shape, classes: int) -> ModelFacts:
+    """Return the facts that a scenario says itself.
+
+    Backward, every layer costs as much as forward for the gradients of activations,
+    and trainable weights their share of that again.
+    """
+    trained = said.parameters if said.trainable is None else said.trainable
+    return ModelFacts(
+        input_shape=input_shape,
+        classes=classes,
+        parameters=trained,
+        buffers=said.buffers,
+        forward_flops=round(said.flops_per_sample),
+        train_flops=round(said.flops_per_sample * (2 + trained / said.parameters)),
+        base=said.parameters - trained,
+    )
 
 
 def _is_hashable(part: object) -> bool:
@@ -140,11 +192,11 @@ def _is_hashable(part: object) -> bool:
 
 @lru_cache(maxsize=64)
 def _count_once(
-    factory: object, name: str, input_shape: Shape, classes: int
+    factory: object, model: str | PrototypeSpec, input_shape: Shape, classes: int
 ) -> ModelFacts:
     from simfed.learn.models import count_facts
 
-    return count_facts(name, input_shape, classes)
+    return count_facts(model, input_shape, classes)
 
 
 # ---- the built-in models, layer by layer ---------------------------------------------
@@ -161,34 +213,97 @@ class _Layer:
     flops: int
     shapes: tuple[Shape, ...]
     inputs: int = 0
+    """Of a linear layer."""
     parts: tuple[str, ...] = ("weight", "bias")
     kind: str = ""
+    products: int = 1
+    """Factors of its products that are no weights of its own: activations, or another
+    layer's weights."""
+    trains: bool = True
+
+    @property
+    def linear(self) -> bool:
+        """True if adapters may stand beside it."""
+        return bool(self.inputs and self.shapes) and self.parts[0] == "weight"
+
+    @property
+    def named_shapes(self) -> dict[str, Shape]:
+        """Its parameters, by name."""
+        names = (f"{self.name}.{part}".lstrip(".") for part in self.parts)
+        return dict(zip(names, self.shapes, strict=False))
 
 
 def _tally_layers(
-    layers: Iterable[_Layer], input_shape: Shape, classes: int
+    layers: Iterable[_Layer],
+    input_shape: Shape,
+    classes: int,
+    model: str,
+    spec: PrototypeSpec | None = None,
 ) -> ModelFacts:
     layers = list(layers)
-    forward = sum(layer.flops for layer in layers)
+    features, last = layers[-1].inputs, layers[-1].name
+    if spec is not None and spec.pretrained is not None:
+        whole = {n: s for layer in layers for n, s in layer.named_shapes.items()}
+        find_weights(spec.pretrained).check(whole, model)
+    if spec is not None and not spec.whole:
+        layers = _freeze(layers, spec, model)
+    trained = [layer for layer in layers if layer.trains and layer.parameters]
+    work = below = 0
+    for layer in layers:
+        # gradients of its weights, and of its inputs where something below trains: the
+        # first layer's is the sample
+        own = layer.trains and layer.products != _ACTIVATIONS
+        work += layer.flops * (1 + own + (layer.products if below else 0))
+        below += layer.trains and layer.parameters
     return ModelFacts(
         input_shape=tuple(input_shape),
         classes=classes,
-        parameters=sum(layer.parameters for layer in layers),
+        parameters=sum(layer.parameters for layer in trained),
         buffers=sum(layer.buffers for layer in layers),
-        forward_flops=forward,
-        # backward: as much again for the weights and for the inputs, but the first
-        # layer's input is the image, which needs no gradient
-        train_flops=3 * forward - layers[0].flops,
-        features=layers[-1].inputs,
-        shapes=tuple(shape for layer in layers for shape in layer.shapes),
-        names=tuple(
-            f"{layer.name}.{name}".lstrip(".")
-            for layer in layers
-            for name in layer.parts[: len(layer.shapes)]
-        ),
-        head=layers[-1].name,
-        norms=tuple(layer.name for layer in layers if layer.kind == "batch norm"),
+        forward_flops=sum(layer.flops for layer in layers),
+        train_flops=work,
+        features=features,
+        shapes=tuple(shape for layer in trained for shape in layer.shapes),
+        names=tuple(name for layer in trained for name in layer.named_shapes),
+        base=sum(layer.parameters for layer in layers if not layer.trains),
+        head=last if any(layer.name == last for layer in trained) else None,
+        norms=tuple(x.name for x in layers if x.kind == "batch norm" and x.trains),
     )
+
+
+_ACTIVATIONS = 2
+"""`products` of attention: scores are of queries and keys."""
+
+
+def _freeze(layers: list[_Layer], spec: PrototypeSpec, model: str) -> list[_Layer]:
+    """Return the layers of which those that `spec` says train, with its adapters.
+
+    The others' running statistics stand still.
+    """
+    fixed = [
+        replace(x, trains=False, parameters=x.parameters + x.buffers, buffers=0)
+        for x in layers
+    ]
+    if spec.adapters is None:
+        if not fixed[-1].linear:
+            raise make_head_error(model)
+        return [*fixed[:-1], replace(fixed[-1], trains=True)]
+    sizes = {x.name: cast(tuple[int, int], x.shapes[0]) for x in fixed if x.linear}
+    rank = spec.adapters.rank
+    found = {*find_targets(sizes, spec.adapters.targets, rank, model)}
+    adapted = []
+    for layer in fixed:
+        adapted.append(layer)
+        if layer.name in found and layer.linear:
+            outputs, inputs = layer.shapes[0]
+            times = layer.flops // (2 * outputs * inputs)
+            for part, shape in (("A", (rank, inputs)), ("B", (outputs, rank))):
+                size = prod(shape)
+                flops = 2 * size * times
+                adapted.append(
+                    _Layer(layer.name, size, 0, flops, (shape,), parts=(part,))
+                )
+    return adapted
 
 
 def _convolution(
@@ -348,26 +463,45 @@ def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
 
 def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
     (length,) = check_token_shape("causal-transformer", input_shape)
-    width = 128
+    sizes = GPT2Config(classes, length, 128, 2, 4, 512, 1e-5)
+    head = _scale_flops(_linear("head", sizes.width, classes), length)
+    return [*_decode(sizes, length), head]
+
+
+def _gpt2(folder: str, input_shape: Shape, classes: int) -> list[_Layer]:
+    sizes = read_config(folder)
+    check_texts(sizes, input_shape, classes)
+    # its head's weights are those of the embedding
+    flops = 2 * sizes.width * classes * input_shape[0]
+    head = _Layer("head", 0, 0, flops, (), sizes.width)
+    return [*_decode(sizes, input_shape[0]), head]
+
+
+def _decode(sizes: GPT2Config, length: int) -> list[_Layer]:
+    """Return the layers between tokens and head."""
+    width, inner, places = sizes.width, sizes.inner, (sizes.positions, sizes.width)
     layers = [
         # the module's own parameters come before those of its layers
-        _Layer("", length * width, 0, 0, ((length, width),), 0, ("places",)),
-        _embedding(classes, width),
+        _Layer("", prod(places), 0, 0, (places,), 0, ("places",)),
+        _embedding(sizes.vocabulary, width),
     ]
-    for k in range(2):
+    for k in range(sizes.depth):
         block = f"blocks.{k}"
         products = {
             "attend": (width, 3 * width),
             "project": (width, width),
-            "up": (width, 4 * width),
-            "down": (4 * width, width),
+            "up": (width, inner),
+            "down": (inner, width),
         }
         linear = {
             name: _scale_flops(_linear(f"{block}.{name}", *shape), length)
             for name, shape in products.items()
         }
         # scores and their sums of values, over all pairs of places
-        attention = _Layer(f"{block}.attention", 0, 0, 4 * length * length * width, ())
+        attention = _Layer(
+            f"{block}.attention", 0, 0, 4 * length * length * width, (),
+            products=_ACTIVATIONS,
+        )  # fmt: skip
         layers += [
             _norm_of_samples(f"{block}.norm1", width),
             linear["attend"],
@@ -377,8 +511,7 @@ def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
             linear["up"],
             linear["down"],
         ]
-    layers.append(_norm_of_samples("norm", width))
-    return [*layers, _scale_flops(_linear("head", width, classes), length)]
+    return [*layers, _norm_of_samples("norm", width)]
 
 
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {

@@ -154,7 +154,7 @@ class Bench:
             self.data.owned,
         )
         self.facts = {
-            name: model_facts(p.model, shape, classes)
+            name: model_facts(p, shape, classes)
             for name, p in scenario.prototypes.items()
         }
         self.tasks = Tasks(

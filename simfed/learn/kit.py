@@ -37,12 +37,13 @@ from simfed.learn.flat import FlatModel
 from simfed.learn.losses import DIVERGENCES
 from simfed.learn.mixes import TestPart, join_tests, label_counts, sum_by_group
 from simfed.learn.models import build_model
-from simfed.learn.models.build import find_last_linear
+from simfed.learn.models.layers import find_last_linear
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Trainer
 from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
+from simfed.scenario.prototype import PrototypeSpec
 from simfed.tasks.epochs import LocalEpochs
 from simfed.tasks.privacy import count_epoch_steps, make_account
 
@@ -118,7 +119,7 @@ class Kit:
         self._data = data
         self._seats: dict[str, _Seat] = {
             name: _Seat(
-                name, scenario.prototypes[name].model, streams, data, self.training,
+                name, scenario.prototypes[name], streams, data, self.training,
                 private=setting.private,
             )
             for name in self.prototypes
@@ -130,9 +131,7 @@ class Kit:
         self.each: Each
         """Set by the pool that does its calls."""
         self.flops = {
-            name: model_facts(
-                prototype.model, data.input_shape, data.classes
-            ).forward_flops
+            name: model_facts(prototype, data.input_shape, data.classes).forward_flops
             for name, prototype in scenario.prototypes.items()
         }
         """FLOPs of one sample through each prototype."""
@@ -275,7 +274,7 @@ class Kit:
                 raise InputError(
                     "a model that torch.func.vmap can follow, under privacy of samples",
                     where=f"prototypes.{name}.model",
-                    got=self._scenario.prototypes[name].model,
+                    got=self._scenario.model_names[name],
                     problem=str(error).partition(".")[0],
                 ) from None
         return privacy.clip, privacy.clip * account.noise.total
@@ -666,7 +665,7 @@ class _Seat:
     def __init__(
         self,
         name: str,
-        model: str,
+        spec: PrototypeSpec,
         streams: Streams,
         data: Federation,
         training: Training,
@@ -674,15 +673,15 @@ class _Seat:
         private: bool = False,
     ) -> None:
         seed = streams.integer("init", name)
-        module = build_model(model, data.input_shape, data.classes, seed=seed).to(
-            data.device
-        )
+        module = build_model(spec, data.input_shape, data.classes, seed=seed)
+        module = module.to(data.device)
         self.flat = FlatModel(module)
         self.passes = choose_passes(self.flat, data.input_shape)
         self.trainer = Trainer(self.flat, self.passes, data, training, private=private)
-        self.may_draw = registry("model").origin(model) != "built in"
+        of_ones_own = spec.model and registry("model").origin(spec.model) != "built in"
+        self.may_draw = bool(of_ones_own)
         self.first = self.flat.values()
-        self._name = model
+        self._name = spec.name(name)
 
     def differentiate(
         self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
@@ -728,6 +727,12 @@ class _Seat:
         if layer is None or layer.bias is None:
             raise TypeError(
                 f"model {self._name} has no linear layer with a bias at its end"
+            )
+        if not layer.weight.requires_grad:
+            raise InputError(
+                "a prototype whose head trains, which this method sends or looks at",
+                where="prototypes",
+                got=self._name,
             )
         start = 0
         for parameter in self.flat.module.parameters():

@@ -61,7 +61,10 @@ def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     """
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
-    for declared in (getattr(type(model.module), "passes", None), _LINEAR):
+    # those differentiate every weight
+    whole = all(p.requires_grad for p in model.module.parameters())
+    fast = (getattr(type(model.module), "passes", None), _LINEAR) if whole else ()
+    for declared in fast:
         passes: Any = import_part(declared) if isinstance(declared, str) else declared
         if passes is not None and passes.suit(model, input_shape):
             made: Passes = passes(model)

@@ -23,11 +23,11 @@ from simfed.ground.cores import identify_processor
 from simfed.ground.plain import Plain
 from simfed.ground.registry import compute_code_digest, registry
 from simfed.ground.seeding import Streams
+from simfed.learn.pretrained import BASE_FILES
 from simfed.native import who_computes_layers
-from simfed.record.digest import digest_value
+from simfed.record.digest import digest_file, digest_value
 from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
-from simfed.scenario.dataset import DatasetSpec
 from simfed.schema.distribution import Distribution
 
 _ROOT = Path(__file__).parents[1]
@@ -105,6 +105,9 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     if isinstance(sizes, Distribution):
         drawn = Fleet(scenario, Streams(scenario.seed)).sizes(sizes)
         plain["dataset"]["partition"]["sizes"] = digest_value(drawn.tolist())
+    for prototype in plain["prototypes"].values():
+        if "pretrained" in prototype:
+            prototype["pretrained"] = ""
     changes = scenario.downlink.compression
     if changes is not None:
         plain["changes"] = changes.model_dump(mode="json", exclude={"index_code"})
@@ -113,7 +116,7 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     return {
         "scenario": plain,
         "clients": _group_clients(scenario),
-        "data": data_digest(scenario.dataset),
+        "data": data_digest(scenario),
         **({"packages": [*map(compute_code_digest, packages)]} if packages else {}),
         "parts": digest_parts(scenario),
         "code": code_digest(),
@@ -151,18 +154,34 @@ def _group_clients(scenario: Scenario) -> dict[str, Plain]:
 # --- what stands behind names ---------------------------------------------------------
 
 
-def data_digest(data: DatasetSpec) -> str:
-    """Return the digest of a data set.
+def data_digest(scenario: Scenario) -> str:
+    """Return the digest of a scenario's data set, and of its pretrained weights.
 
-    It is of its published files where they are fixed, of the files of one's own as they
-    are now, else of its content.
+    It is of the data's published files where they are fixed, of the files of one's own
+    as they are now, else of their content.
     """
     from simfed.learn.data import files_digest, public_digest
 
+    data, bases = scenario.dataset, list_bases(scenario)
+    if bases:
+        whole = scenario.model_copy(update={"prototypes": {}})
+        return digest_value([data_digest(whole), [*map(_digest_base, bases)]])
     private = files_digest(data) if data.name is None else digest_named_data(data.name)
     if data.public_file is None:
         return private
     return digest_value([private, public_digest(data.public_file)])
+
+
+def list_bases(scenario: Scenario) -> list[str]:
+    """Return the pretrained weights that a scenario names, each once."""
+    named = (spec.pretrained for spec in scenario.prototypes.values())
+    return list(dict.fromkeys(path for path in named if path is not None))
+
+
+def _digest_base(path: str) -> str:
+    """Return the digest of pretrained weights: of a folder, of what is read in it."""
+    files = [Path(path) / n for n in BASE_FILES] if os.path.isdir(path) else [path]
+    return digest_value([digest_file(Path(file)) for file in files])
 
 
 @cache
@@ -190,7 +209,7 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
         named.add(scenario.downlink.compression.strategy)
     used = {
         "method": {scenario.method.kind},
-        "model": {prototype.model for prototype in scenario.prototypes.values()},
+        "model": {p.model for p in scenario.prototypes.values() if p.model is not None},
         "codec": {
             name
             for label in named | set(scenario.compression.strategies)

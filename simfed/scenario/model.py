@@ -38,6 +38,7 @@ from simfed.scenario.dataset import DatasetSpec
 from simfed.scenario.plugins import Plugins
 from simfed.scenario.policy import PolicySpec
 from simfed.scenario.privacy import Privacy
+from simfed.scenario.prototype import PrototypeSpec
 from simfed.schema.distribution import Distribution, DrawnEntries, DrawnEpochs
 from simfed.schema.fields import (
     BelowOne,
@@ -57,14 +58,6 @@ from simfed.schema.section import (
     find_misplaced,
     make_error_detail,
 )
-
-
-class PrototypeSpec(Section):
-    """A model architecture and the clients that share its weights."""
-
-    model: Annotated[str, Named("model")] = Field(
-        description="see `simfed list models`"
-    )
 
 
 class Schedule(Section):
@@ -367,6 +360,17 @@ class ChargeSpec(Section):
     buffers: bool = Field(
         default=True, description="running statistics of batch norm, both ways"
     )
+    base: Annotated[bool, Only("downlink", True)] = Field(
+        default=False,
+        description="what does not train of a model, once down to each client; else it "
+        "lies on the devices",
+    )
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section; most models have no such part."""
+        plain: dict[str, Plain] = dump(self)
+        return plain if self.base else {k: plain[k] for k in plain if k != "base"}
 
 
 class DownlinkCompression(Section):
@@ -732,6 +736,11 @@ class Scenario(World):
         for group in self.clients:
             counts[group.prototype] += group.count
         return counts
+
+    @property
+    def model_names(self) -> dict[str, str]:
+        """Prototype → the name of its model in profiles and records."""
+        return {name: spec.name(name) for name, spec in self.prototypes.items()}
 
     def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
         """Return K of a group's clients as written.

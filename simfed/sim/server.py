@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -19,7 +19,7 @@ from typing import cast
 from simpy.events import ProcessGenerator
 
 from simfed.compress.choice import Choice
-from simfed.fleet.contract import Contribution, Outcome, TieredWorkload, Workload
+from simfed.fleet.contract import Contribution, Outcome, Task, TieredWorkload, Workload
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.ground.errors import Interrupted, RunFailed, unwrap_error
@@ -76,6 +76,7 @@ class Simulation:
         recorder: Recorder,
         streams: Streams,
         samples_of: Callable[[int], int] = lambda client: 1,
+        base_bytes: Mapping[str, float] | None = None,
         faults: Faults | None = None,
         edges: Sequence[EdgeServer] = (),
         backbone: Clock | None = None,
@@ -90,6 +91,8 @@ class Simulation:
             recorder: gets rows.
             streams: keyed generators.
             samples_of: what a selection may look at.
+            base_bytes: prototype → bytes that a client is sent once, beside its first
+                model; None: nobody is.
             faults: when the server restarts (what befalls devices and messages is the
                 world's).
             edges: edge servers between the clients and the server.
@@ -129,6 +132,9 @@ class Simulation:
         self._held: dict[int, int] | None = (
             {} if scenario.downlink.compression else None
         )
+        self._base_bytes = base_bytes
+        self._with_base: set[int] = set()
+        """Clients that have received what stands still of their model."""
         self._forced_arm: str | None = None
         self._version = 0
         self._shared_loss: dict[str, float] = {}
@@ -219,6 +225,8 @@ class Simulation:
         """Take note that a participation is over."""
         if self._held is not None and flight.received:
             self._held[flight.client] = flight.task.model_version
+        if self._base_bytes is not None and flight.received:
+            self._with_base.add(flight.client)
         self._aggregator_of(flight.client).land(flight)
 
     def land_edge(self, flight: Flight) -> None:
@@ -311,7 +319,7 @@ class Simulation:
                 contribution = execute(task, choice)
                 flights.append(
                     Flight(
-                        contribution.task,
+                        self._add_base(contribution.task),
                         contribution,
                         pull,
                         self._env.now,
@@ -326,6 +334,16 @@ class Simulation:
         battery = 1.0 if presence is None else presence.battery(client, now_s)
         rate = self._rates.get(client)
         return Context(round, self._scenario.rounds, battery, rate)
+
+    def _add_base(self, task: Task) -> Task:
+        """Return a task that begins with what stands still of its client's model.
+
+        Of a client that has it, as it was.
+        """
+        if self._base_bytes is None or task.client in self._with_base:
+            return task
+        size = task.downlink_bytes + self._base_bytes[task.prototype]
+        return task._replace(downlink_bytes=size)
 
     def work(
         self, merging: PendingMerge, merge: Callable[[], Outcome]

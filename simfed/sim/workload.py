@@ -64,7 +64,7 @@ class RecordedRun:
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
         self._models = {
-            name: each["model"] for name, each in scenario["prototypes"].items()
+            name: each["model"] for name, each in run.manifest["models"].items()
         }
         self._changes = _read_downlink(scenario)
         self._changes_are_same = False  # until compared with a scenario's

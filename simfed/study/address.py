@@ -17,7 +17,13 @@ from simfed.ground.inputs import named_in_errors
 from simfed.record.digest import digest_file, digest_folder, digest_text, digest_value
 from simfed.record.manifest import versions
 from simfed.record.read import read_manifest
-from simfed.replay.key import code_digest, data_digest, digest_parts, learning_key
+from simfed.replay.key import (
+    code_digest,
+    data_digest,
+    digest_parts,
+    learning_key,
+    list_bases,
+)
 from simfed.scenario import Scenario
 from simfed.scenario.fleet_file import FleetFile
 from simfed.schema.fields import list_files, rename_texts
@@ -57,12 +63,13 @@ def collect_facts(
     digests = _digest_files(scenario, source)
     # digested as `data`
     digests |= {path: key for key, path in scenario.dataset.paths.items()}
+    digests |= dict.fromkeys(list_bases(scenario), "pretrained")
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     recorded = {policy.arms_from for policy in policies if policy.arms_from is not None}
     digests |= {path: str(read_manifest(path).get("fingerprint")) for path in recorded}
     return {
         "scenario": rename_texts(plain, digests),
-        "data": data_digest(scenario.dataset),
+        "data": data_digest(scenario),
         "parts": digest_parts(scenario),
         "code": own_code(),
         "mode": "time-only" if time_only else device.partition(":")[0],

@@ -72,12 +72,13 @@ class Tasks:
         self.method: Method = scenario.method.made
         clients = scenario.clients_of_prototype
         sizes = {}
-        for name, prototype in scenario.prototypes.items():
+        for name, known_as in scenario.model_names.items():
             model = facts[name]
             shapes = Layers(model.shapes, model.names)
             counts = model.parameters, model.buffers, model.features, clients[name]
-            parts = shapes, model.head, model.norms
-            sizes[name] = Size(prototype.model, *counts, *parts)
+            sizes[name] = Size(known_as, *counts, shapes, model.head, model.norms)
+        self.base_bytes = {name: 4.0 * model.base for name, model in facts.items()}
+        """Prototype → bytes of what stands still of its model."""
         training = scenario.training
         self.setting = Setting(
             rounds=scenario.rounds,

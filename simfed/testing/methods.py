@@ -162,8 +162,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     from simfed.learn.catalogue import facts
 
     models = {
-        name: facts(p.model, scenario.dataset)
-        for name, p in scenario.prototypes.items()
+        name: facts(p, scenario.dataset) for name, p in scenario.prototypes.items()
     }
     tasks = Tasks(scenario, models, lambda client: 10 + client)
     asked = list(itertools.product(range(1, 4), range(scenario.client_count)))
@@ -242,7 +241,7 @@ _WORK = ("training", "inference", "distillation", "auxiliary")
 
 
 def _list_models(scenario: Scenario) -> list[str]:
-    return [prototype.model for prototype in scenario.prototypes.values()]
+    return [*scenario.model_names.values()]
 
 
 def _check_learning(scenario: Scenario, method: Method) -> None:

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 from PIL import Image
 from pyarrow import parquet
+from safetensors.numpy import save_file
 
 TRAIN, TEST, CLASSES, OWNERS, SIDE = 96, 24, 3, 8, 6
 
@@ -92,6 +93,9 @@ def _write_arrays(folder: Path, rng) -> None:
     )
     inputs = rng.normal(size=(TRAIN, 5))
     np.savez(folder / "numbers.npz", x_train=inputs, y_train=inputs @ np.arange(5.0))
+    weights = {"linear.weight": (CLASSES, SIDE * SIDE), "linear.bias": (CLASSES,)}
+    drawn = {name: np.full(shape, 0.01) for name, shape in weights.items()}
+    save_file(drawn, folder / "base.safetensors")
     np.savez(folder / "public.npz", x=_draw_images(rng, 40)[0])
 
 

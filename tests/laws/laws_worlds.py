@@ -28,7 +28,7 @@ from simfed.fleet import presence
 from simfed.fleet.faults import FaultsSpec, MessagesSpec
 from simfed.ground.registry import Only, registry
 from simfed.net import spec as network
-from simfed.scenario import Scenario, model, privacy
+from simfed.scenario import Scenario, model, privacy, prototype
 from simfed.scenario import dataset as data
 from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
 from simfed.scenario.load import validate_scenario
@@ -149,6 +149,16 @@ VALUES: dict[str, Any] = {
     "rounds": [2, 3, 5, 8, 1],
     "prototypes": lambda drawing: drawing.prototypes(),
     "PrototypeSpec.model": lambda drawing: drawing.rng.choice(drawing.models),
+    "PrototypeSpec.pretrained": ["base.safetensors"],
+    "PrototypeSpec.adapters": [prototype.AdaptersSpec],
+    "PrototypeSpec.facts": [prototype.FactsSpec],
+    "AdaptersSpec.rank": [1, 2],
+    "AdaptersSpec.alpha": [4.0],
+    "targets": [["*"], "attention"],
+    "parameters": [5000, 1e6],
+    "trainable": [400, 5000],
+    "flops_per_sample": [1e4, 3e6],
+    "FactsSpec.buffers": [12],
     "ClientGroup.prototype": lambda drawing: drawing.prototype,
     "dataset": lambda drawing: drawing.dataset(),
     **{f"DatasetSpec.{key}": [source[key]] for source, _ in DATA for key in source},
@@ -429,6 +439,7 @@ ONE_OF = {
     laws.LognormalSpec: ("median", "mean"),
     network.CellSpec: ("wifi", "cellular"),
     model.Training: ("local_steps", "local_epochs"),
+    prototype.PrototypeSpec: ("model", "facts"),
     network.NetworkSpec: ("edges", "file"),
 }
 """Sections that have exactly one of these keys, where they may have any."""
@@ -660,7 +671,11 @@ class Drawing:
         method = self.top.get("method", {}).get("kind", "fedkd")
         mixes = registry("method").get(method).mixes_prototypes
         names = ("a", "b")[: self.rng.choice((1, 1, 2)) if mixes else 1]
-        return {name: self.section(model.PrototypeSpec) for name in names}
+        kinds = ("model",) if self.learns else ("model", "model", "facts")
+        return {
+            name: self.section(prototype.PrototypeSpec, only=self.rng.choice(kinds))
+            for name in names
+        }
 
     def groups(self) -> list[dict[str, Any]]:
         groups: list[dict[str, Any]] = []
@@ -916,7 +931,7 @@ def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
 
 
 _NEEDED = re.compile(
-    r"name|rounds|dataset|prototypes(\.\w+)?|clients|clients\.\d+|"
+    r"name|rounds|dataset|prototypes(\.\w+(\.model)?)?|clients|clients\.\d+|"
     r"dataset\.missing|.*\.(kind|clip)"
 )
 SIMPLE = {
@@ -932,6 +947,7 @@ INSTEAD = {
     "network.topology": "aggregation",
     "participation.clients_per_round": "aggregation",
     "dataset": "privacy",
+    "prototypes.a.model": "privacy",
     "dataset.missing": "privacy",
     "client": "network",
 }

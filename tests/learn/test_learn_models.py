@@ -166,6 +166,8 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
         features=3072,
         shapes=((3,), (3,), (4, 3072), (4,)),
         names=("norm.weight", "norm.bias", "head.weight", "head.bias"),
+        head="head",
+        norms=("norm",),
     )
 
     def factory(input_shape, classes):

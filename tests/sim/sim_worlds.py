@@ -182,7 +182,11 @@ def write(path, world_of, plain, **run_options):
     directory = RunDirectory.create(
         path,
         scenario_yaml=as_yaml(plain),
-        manifest={"name": plain.name, "mode": "time-only"},
+        manifest={
+            "name": plain.name,
+            "mode": "time-only",
+            "models": {n: {"model": m} for n, m in plain.model_names.items()},
+        },
     )
     recorder = directory.recorder()
     world = world_of(recorder)

@@ -6,6 +6,7 @@ import copy
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -16,17 +17,27 @@ from torch.utils.flop_counter import FlopCounterMode
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.ground.vocabulary import ModelFacts
+from simfed.learn.models.adapters import freeze, load_weights
+from simfed.learn.models.layers import find_last_linear
+from simfed.learn.models.text import GPT2
+from simfed.learn.pretrained import read_config
+from simfed.scenario.prototype import PrototypeSpec
 
 Factory = Callable[[tuple[int, ...], int], nn.Module]
 """A registered model: called with the shape of one sample and the number of classes."""
 
 
 def build_model(
-    model: str | Factory, input_shape: tuple[int, ...], classes: int, *, seed: int
+    model: str | Factory | PrototypeSpec,
+    input_shape: tuple[int, ...],
+    classes: int,
+    *,
+    seed: int,
 ) -> nn.Module:
     """Return the registered model of this name (or of a factory), drawn from `seed`.
 
-    It has PyTorch's default initialisation.
+    It has PyTorch's default initialisation; that of a prototype has the weights of its
+    `pretrained`, its adapters, and asks for gradients where it trains.
 
     The weights are exactly those that the module's constructor draws when PyTorch's
     global CPU generator stands at `seed`; that generator is put back to where it was,
@@ -48,6 +59,10 @@ def build_model(
     factory, name = _find_factory(model)
     with _global_generator_at(seed):
         module = factory(tuple(input_shape), int(classes))
+        if isinstance(model, PrototypeSpec) and isinstance(module, nn.Module):
+            if model.pretrained is not None:
+                load_weights(module, model.pretrained, name)
+            freeze(module, model, name)
     if not isinstance(module, nn.Module):
         raise InputError(
             f"model {name}: a factory(input_shape, classes) that returns a "
@@ -105,7 +120,7 @@ def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> 
 
 
 def count_facts(
-    model: str | Factory, input_shape: tuple[int, ...], classes: int
+    model: str | Factory | PrototypeSpec, input_shape: tuple[int, ...], classes: int
 ) -> ModelFacts:
     """Return the facts of a model that is built once for it.
 
@@ -138,6 +153,8 @@ def count_facts(
             module(sample).sum().backward()
         return int(train.get_total_flops())
 
+    names = tuple(name for name, p in module.named_parameters() if p.requires_grad)
+    head = next((name for name, m in module.named_modules() if m is last), None)
     return ModelFacts(
         input_shape=tuple(input_shape),
         classes=classes,
@@ -147,19 +164,11 @@ def count_facts(
         train_flops=_call_in_fork(train_flops),
         features=last.in_features if last is not None else 0,
         shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
-        names=tuple(name for name, p in module.named_parameters() if p.requires_grad),
-        head=next((name for name, m in module.named_modules() if m is last), None),
+        names=names,
+        head=head if any(n.rpartition(".")[0] == head for n in names) else None,
         norms=tuple(n for n, m in module.named_modules() if isinstance(m, _BatchNorm)),
+        base=sum(p.numel() for p in module.parameters() if not p.requires_grad),
     )
-
-
-def find_last_linear(module: nn.Module) -> nn.Linear | None:
-    """Return the last linear layer, whose input is a sample's embedding.
-
-    None where there is none.
-    """
-    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
-    return layers[-1] if layers else None
 
 
 def _call_in_fork(count: Callable[[], int]) -> int:
@@ -185,7 +194,12 @@ def _call_in_fork(count: Callable[[], int]) -> int:
     return count()  # here its error is seen
 
 
-def _find_factory(model: str | Factory) -> tuple[Factory, str]:
+def _find_factory(model: str | Factory | PrototypeSpec) -> tuple[Factory, str]:
+    if isinstance(model, PrototypeSpec):
+        if model.model is None:
+            assert model.pretrained is not None
+            return partial(GPT2, read_config(model.pretrained)), "gpt2"
+        model = model.model
     if isinstance(model, str):
         return registry("model").get(model), model
     return model, getattr(model, "__name__", type(model).__name__)

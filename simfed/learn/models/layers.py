@@ -1,4 +1,4 @@
-"""Layers that compute what an ordinary one does, bit for bit, but faster on a CPU."""
+"""Layers that are found, and such that are an ordinary one, bit for bit, but faster."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+
+def find_last_linear(module: nn.Module) -> nn.Linear | None:
+    """Return the last linear layer, whose input is a sample's embedding.
+
+    None where there is none.
+    """
+    layers = [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+    return layers[-1] if layers else None
 
 
 class ReluPool(nn.Module):

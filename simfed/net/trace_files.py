@@ -130,7 +130,7 @@ def read_csv(
     separator: Separator = "comma",
     until_s: float | None = None,
 ) -> Trace:
-    """Return the trace of a table with a column of times and one of capacities.
+    r"""Return the trace of a table with a column of times and one of capacities.
 
     Columns are names of the header line or numbers from 0. The first row is a header if
     a column is asked for by name, or if neither of its two cells is a number. What
@@ -162,6 +162,13 @@ def read_csv(
 
     Raises:
         InputError: it names line and column, also beyond 20,000,000 rows, or 2 GB.
+
+    >>> from tempfile import NamedTemporaryFile
+    >>> with NamedTemporaryFile("w", suffix=".csv") as file:
+    ...     _ = file.write("at,mbps\n2019-12-14,8\n2019-12-15,16\n")
+    ...     file.flush()
+    ...     read_csv(file.name, time_unit="date").mean_bytes_per_s
+    1500000.0
     """
     dated = time_unit == "date" or "%" in time_unit
     lasting = elapsed_column is not None

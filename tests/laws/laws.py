@@ -602,11 +602,15 @@ UNFILLED = "7000000000 Gbps"
 
 def _make_uneven(world: World) -> dict[str, Any]:
     """The world with devices by whose times nothing happens at the instant of a
-    deadline: a transfer of 1e-15 s would come too late for it.
+    deadline, nor two things at one: a transfer of 1e-15 s would come too late for it.
     """
     plain = world.resolved()
     for group in plain["clients"]:
-        group["device"] = _scaled(group["device"], {"duration": 1.0371})
+        device = group["device"] = _scaled(group["device"], {"duration": 1.0371})
+        speed = device.get("speed")
+        if isinstance(speed, float):  # each client has its own
+            ends = {"low": 0.9 * speed, "high": 1.1 * speed}
+            device["speed"] = {"uniform": ends}
     return plain
 
 

@@ -16,7 +16,8 @@ from simfed.ground.seeding import Streams
 from simfed.net import trace_files, traces
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.delays import Delay, Delays, DrawnDelay, TracedDelay
-from simfed.net.graphs import Tier, graph, read_graph, tree
+from simfed.net.graph_files import read_graph
+from simfed.net.graphs import Tier, graph, tree
 from simfed.net.models import Fluid, Model, Tcp
 from simfed.net.spec import (
     CellSpec,
@@ -350,8 +351,7 @@ class _Builder:
     def _graph(self, ends: dict[str, Any]) -> Topology:
         network = self.network
         if network.file is not None:
-            missing = None if network.capacity is None else network.capacity.missing
-            lines = read_graph(network.file, inf if missing == "unlimited" else missing)
+            lines = read_graph(network.file, network.capacity, network.latency)
             for line in lines:
                 self._check_loss(
                     line.loss, (f"network.file: edge {line.tail} to {line.head}: loss")

@@ -7,21 +7,15 @@ reacts to load.
 
 from __future__ import annotations
 
-import difflib
 import heapq
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from math import inf
-from pathlib import Path as FilePath
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.ground import units
-from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.inputs import open_file
-from simfed.ground.plain import Plain
+from simfed.ground.errors import InputError, did_you_mean
 from simfed.net.topology import (
     Access,
     Line,
@@ -32,15 +26,9 @@ from simfed.net.topology import (
 )
 from simfed.net.traces import LinkTrace
 
-if TYPE_CHECKING:
-    import networkx
-
 MOST_NODES = 100_000
 """Nodes of one tier: they take seconds to build, more would take minutes."""
-MOST_FILE_BYTES = 200_000_000
-"""Bytes of a GraphML or GML file, which networkx reads whole."""
 _WAYS = ("up", "down")
-_ATTRIBUTES = ("capacity", "up", "down", "latency", "down_latency", "loss")
 
 
 @dataclass(frozen=True)
@@ -369,136 +357,3 @@ def _comes_first(a: str, b: str, parent_of: Mapping[str, str]) -> bool:
     while parent_of[a] != parent_of[b]:
         a, b = parent_of[a], parent_of[b]
     return a < b
-
-
-# ---- files ---------------------------------------------------------------------------
-
-
-def read_graph(
-    path: str | FilePath, missing_bytes_per_s: float | None = None
-) -> list[Line]:
-    """Return the lines of a GraphML or GML file.
-
-    Edge attributes are text with units: `capacity` (both directions, or the one of a
-    directed edge), or `up` (source to target) and `down` (back) on an undirected edge;
-    `latency`, and `down_latency` where the way back differs; and the number `loss`.
-    Where latency or loss is missing, it is 0. Other attributes are ignored, unless they
-    look like one of these misspelt.
-
-    missing_bytes_per_s: the capacity of each way for which an edge says none.
-
-    Raises: `InputError` for a file that is no graph, and for an edge without a capacity
-    where `missing_bytes_per_s` is None: others' files call it by many names, and in
-    several units.
-    """
-    import networkx
-
-    readers = {".graphml": networkx.read_graphml, ".gml": networkx.read_gml}
-    where = str(path)
-    suffix = FilePath(path).suffix.lower()
-    if suffix not in readers:
-        raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
-    try:
-        with open_file(path, MOST_FILE_BYTES) as file:
-            graph = readers[suffix](file)
-    except InputError:
-        raise
-    except (
-        Exception
-    ) as error:  # the parsers raise many kinds; all mean the same to the user
-        raise InputError(
-            where=where, problem=f"no graph in {suffix[1:]} format: {error}"
-        ) from None
-    return lines_of(graph, where=where, missing_bytes_per_s=missing_bytes_per_s)
-
-
-def lines_of(
-    graph: networkx.Graph,
-    *,
-    where: str = "graph",
-    missing_bytes_per_s: float | None = inf,
-) -> list[Line]:
-    """Return the lines of a networkx graph, with edge attributes as in `read_graph`."""
-    if graph.number_of_edges() == 0:
-        raise InputError(
-            "a graph with at least one edge", where=where, problem="it has no edge"
-        )
-    check_line_count(graph.number_of_edges() * (1 if graph.is_directed() else 2), where)
-    lines = []
-    checked: set[tuple[str, ...]] = set()
-    for tail, head, data in graph.edges(data=True):
-        place = f"{where}: edge {tail} to {head}"
-        # edges of a file mostly have the same ones
-        if (names := tuple(data)) not in checked:
-            _check_spelling(data, place)
-            checked.add(names)
-        ends = (("up", str(tail), str(head)), ("down", str(head), str(tail)))
-        for way, start, end in ends[:1] if graph.is_directed() else ends:
-            lines.append(_make_line(start, end, data, way, place, missing_bytes_per_s))
-    return lines
-
-
-def _check_spelling(data: Mapping[str, object], where: str) -> None:
-    # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly
-    # ours is wrong.
-    missing = [name for name in _ATTRIBUTES if name not in data]
-    for name in data:
-        close = difflib.get_close_matches(str(name).lower(), missing, n=1, cutoff=0.8)
-        if name not in _ATTRIBUTES and close:
-            allowed = f"one of the attributes {listed(_ATTRIBUTES)}"
-            raise InputError(
-                allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?"
-            )
-
-
-def _make_line(
-    tail: str,
-    head: str,
-    data: Mapping[str, Plain],
-    way: str,
-    where: str,
-    missing_bytes_per_s: float | None,
-) -> Line:
-    """Return one direction of an edge: `way` says which of its attributes count."""
-    rate, latency, loss = (
-        data.get(way, data.get("capacity")),
-        data.get("latency"),
-        data.get("loss"),
-    )
-    if way == "down":
-        latency = data.get("down_latency", latency)
-    if loss is not None and not (isinstance(loss, (int, float)) and 0 <= loss < 1):
-        raise InputError("a number from 0 to below 1", where=f"{where}: loss", got=loss)
-    if rate is not None:
-        key = way if way in data else "capacity"
-        capacity_bytes_per_s = units.parse_rate(rate, where=f"{where}: {key}")
-    elif missing_bytes_per_s is not None:
-        capacity_bytes_per_s = missing_bytes_per_s
-    else:
-        raise _make_missing_error(data, way, where)
-    return Line(
-        f"{tail}>{head}",
-        tail,
-        head,
-        capacity_bytes_per_s,
-        0.0
-        if latency is None
-        else units.parse_duration(latency, where=f"{where}: latency"),
-        0.0 if loss is None else float(loss),
-    )
-
-
-def _make_missing_error(data: Mapping[str, Plain], way: str, where: str) -> InputError:
-    """Return the error for an edge of a file that does not say one way's capacity."""
-    others = [str(name) for name in data if name not in _ATTRIBUTES]
-    seen = f"; its other attributes are {', '.join(others[:8])}" if others else ""
-    if len(others) > 8:
-        seen += ", …"
-    return InputError(
-        f"capacity{'' if way == 'up' else f', or {way}'} as text such as 10 Mbps",
-        where=where,
-        problem=f"no capacity {'' if way == 'up' else 'back '}is given{seen}",
-        hint="network.capacity: {missing: 1 Gbps}, or {missing: unlimited}, says what "
-        "such edges "
-        "have",
-    )

@@ -9,12 +9,17 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
+    SerializerFunctionWrapHandler,
     Tag,
+    model_serializer,
     model_validator,
 )
 
+from simfed.ground import units
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
+from simfed.ground.units import Unit
 from simfed.net.trace_files import Separator
 from simfed.schema.distribution import (
     LATENCY,
@@ -529,12 +534,67 @@ MissingRate = Annotated[
 ]
 
 
-class FileCapacity(Section):
-    """The attribute and unit of capacities in a graph's file."""
+class _FileAttribute(Section):
+    """An attribute of the edges of a graph's file."""
 
-    missing: MissingRate = Field(
+    amount: ClassVar[Unit]
+
+    attribute: str | None = Field(default=None, description="its name")
+    unit: Annotated[str | None, Only("attribute")] = Field(
+        default=None, description="of plain numbers; omitted: it stands beside them"
+    )
+    unit_attribute: Annotated[str | None, Only("attribute")] = Field(
+        default=None, description="the attribute that says the unit of each edge"
+    )
+
+    @model_validator(mode="after")
+    def _check_unit(self) -> _FileAttribute:
+        if self.unit is not None and self.unit_attribute is not None:
+            problem = "unit and unit_attribute stand together"
+            raise InputError("one of them", problem=problem)
+        if self.unit is not None and self.unit not in self.amount.scales:
+            allowed = f"a unit such as {self.amount.example.split()[1]}"
+            raise InputError(allowed, where="unit", got=self.unit)
+        return self
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section with the keys that are given."""
+        plain = super().dump_used(dump)
+        return {key: value for key, value in plain.items() if value is not None}
+
+
+class FileCapacity(_FileAttribute):
+    """The capacities of a graph's file: an attribute and its unit, and what is missing.
+
+    Without `attribute` they are in the attribute `capacity`.
+    """
+
+    amount = units.RATE
+
+    missing: MissingRate | None = Field(
+        default=None,
         description="what each way has of which an edge says nothing: `1 Gbps`, or "
-        "`unlimited`"
+        "`unlimited`; omitted: an error",
+    )
+
+    @model_validator(mode="after")
+    def _check_something(self) -> FileCapacity:
+        if self.attribute is None and self.missing is None:
+            raise InputError("attribute or missing", problem="neither is there")
+        return self
+
+
+class FileLatency(_FileAttribute):
+    """The latencies of a graph's file: an attribute and its unit, or distances."""
+
+    amount = units.DURATION
+    one_of = "attribute", "by"
+
+    by: Literal["distance"] | None = Field(
+        default=None,
+        description="that of the great circle between the nodes' Latitude and "
+        "Longitude, at two thirds of the speed of light",
     )
 
 
@@ -570,7 +630,11 @@ class NetworkSpec(Section):
     )
     capacity: Annotated[FileCapacity | None, Only("file")] = Field(
         default=None,
-        description="of edges of which the file says none; omitted: an error",
+        description="of the file's edges; omitted: their attribute `capacity`",
+    )
+    latency: Annotated[FileLatency | None, Only("file")] = Field(
+        default=None,
+        description="of the file's edges; omitted: their attribute `latency`",
     )
     cells: dict[str, CellSpec] = Field(
         default={}, description="radio cells, in which clients share airtime"
@@ -579,6 +643,14 @@ class NetworkSpec(Section):
         default=(),
         description="ways as lists of nodes, in place of those of least latency",
     )
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section with the keys that count."""
+        plain = super().dump_used(dump)
+        if self.latency is None:
+            plain.pop("latency", None)
+        return plain
 
     @model_validator(mode="before")
     @classmethod

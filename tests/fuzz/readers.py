@@ -13,8 +13,10 @@ CASES = json.dumps({
               {"start_s": 0.5, "size_bytes": 5e5, "path": [0]}],
 })  # fmt: skip
 GML = """graph [ directed 1
-  node [ id 0 label "server" ] node [ id 1 label "a" ] node [ id 2 label "client-0" ]
-  edge [ source 1 target 0 capacity "5 Mbps" latency "2 ms" ]
+  node [ id 0 label "server" Latitude 59.9 Longitude 10.75 ]
+  node [ id 1 label "a" Latitude 60.4 Longitude 5.3 ]
+  node [ id 2 label "client-0" Latitude 1 Longitude 2 ]
+  edge [ source 1 target 0 LinkSpeed "5" LinkSpeedUnits "M" latency "2 ms" ]
   edge [ source 0 target 1 capacity "5 Mbps" ]
   edge [ source 2 target 1 capacity "1 Mbps" ]
   edge [ source 1 target 2 capacity "1 Mbps" ] ]
@@ -154,10 +156,16 @@ def cache(folder):
 
 GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 <graphml xmlns="http://graphml.graphdrawing.org/xmlns">
-<key id="d0" for="edge" attr.name="capacity" attr.type="string"/>
-<graph edgedefault="undirected"><node id="server"/><node id="a"/><node id="client-0"/>
-<edge source="a" target="server"><data key="d0">5 Mbps</data></edge>
-<edge source="client-0" target="a"><data key="d0">1 Mbps</data></edge></graph></graphml>
+<key id="d0" for="edge" attr.name="LinkSpeed" attr.type="string"/>
+<key id="d1" for="edge" attr.name="LinkSpeedUnits" attr.type="string"/>
+<key id="d2" for="node" attr.name="Latitude" attr.type="double"/>
+<key id="d3" for="node" attr.name="Longitude" attr.type="double"/>
+<graph edgedefault="undirected">
+<node id="server"><data key="d2">59.9</data><data key="d3">10.75</data></node>
+<node id="a"><data key="d2">60.4</data><data key="d3">5.3</data></node>
+<edge source="a" target="server"><data key="d0">5</data><data key="d1">M</data></edge>
+<edge source="server" target="a"><data key="d0">1</data><data key="d1">M</data></edge>
+</graph></graphml>
 """
 
 # ---- readers -------------------------------------------------------------------------
@@ -202,7 +210,19 @@ logged_trace = calls(
 )
 mahimahi = calls("net.trace_files:read_mahimahi", "hold")
 pensieve = calls("net.trace_files:read_pensieve")
-graph = calls("net.graphs:read_graph")
+
+
+def graph(path):
+    from simfed.net import read_graph
+    from simfed.net.spec import FileCapacity, FileLatency
+
+    capacity = FileCapacity(
+        attribute="LinkSpeed", unit_attribute="LinkSpeedUnits", missing="1 Gbps"
+    )
+    for latency in (None, FileLatency(by="distance")):
+        read_graph(path, capacity, latency)
+
+
 run = calls("verify.run:verify")
 devices = calls("ground.tables:read_columns", ["speed", "up"])
 

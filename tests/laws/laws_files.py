@@ -59,16 +59,27 @@ power: {training: 6 W, compression: 5 W, uplink: 3 W, downlink: 2 W, idle: 1 W}
 <key id="u" for="edge" attr.name="up" attr.type="string"/>
 <key id="d" for="edge" attr.name="down" attr.type="string"/>
 <key id="l" for="edge" attr.name="latency" attr.type="string"/>
-<graph edgedefault="undirected"><node id="server"/><node id="a"/><node id="b"/>
+<key id="s" for="edge" attr.name="speed"><default>3</default></key>
+<key id="m" for="edge" attr.name="letter"><default>M</default></key>
+<key id="t" for="edge" attr.name="delay"><default>4</default></key>
+<key id="o" for="edge" attr.name="of_time"><default>ms</default></key>
+<key id="y" for="node" attr.name="Latitude"><default>60</default></key>
+<key id="x" for="node" attr.name="Longitude"/>
+<graph edgedefault="undirected"><node id="server"><data key="x">5</data></node>
+<node id="a"><data key="x">6</data></node><node id="b"><data key="x">7</data></node>
 <edge source="a" target="server"><data key="u">2 Mbps</data>
 <data key="d">4 Mbps</data></edge>
 <edge source="b" target="a"><data key="u">1 Mbps</data><data key="d">2 Mbps</data>
 <data key="l">5 ms</data></edge></graph></graphml>
 """,
-    "lines.gml": 'graph [ directed 0\n node [ id 0 label "server" ]\n'
-    ' node [ id 1 label "a" ]\n node [ id 2 label "b" ]\n'
-    ' edge [ source 1 target 0 up "2 Mbps" down "4 Mbps" ]\n'
-    ' edge [ source 2 target 1 up "1 Mbps" down "2 Mbps" latency "5 ms" ]\n]\n',
+    "lines.gml": "graph [ directed 0\n"
+    ' node [ id 0 label "server" Latitude 60.0 Longitude 5.0 ]\n'
+    ' node [ id 1 label "a" Latitude 60.0 Longitude 6.0 ]\n'
+    ' node [ id 2 label "b" Latitude 60.0 Longitude 7.0 ]\n'
+    ' edge [ source 1 target 0 up "2 Mbps" down "4 Mbps" speed 3 letter "M"'
+    ' delay 4 of_time "ms" ]\n'
+    ' edge [ source 2 target 1 up "1 Mbps" down "2 Mbps" latency "5 ms" speed 3'
+    ' letter "M" delay 4 of_time "ms" ]\n]\n',
     "opened.txt": "what the plug-in opens\n",
 }
 

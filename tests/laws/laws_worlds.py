@@ -333,6 +333,12 @@ VALUES: dict[str, Any] = {
         for pair in (("a", "server"), ("b", "a"), ("b", "server"))
     ],
     "NetworkSpec.file": ["lines.graphml", "lines.gml"],
+    "FileCapacity.attribute": ["up", "speed"],
+    "FileCapacity.unit": ["Mbps"],
+    "FileCapacity.unit_attribute": ["letter"],
+    "FileLatency.attribute": ["latency", "delay"],
+    "FileLatency.unit": ["ms"],
+    "FileLatency.unit_attribute": ["of_time"],
     "routes": [[["b", "a", "server"]]],
     "node": ["server"],
     "header": ["54 B", "0 B"],
@@ -441,6 +447,7 @@ ONE_OF = {
     model.Training: ("local_steps", "local_epochs"),
     prototype.PrototypeSpec: ("model", "facts"),
     network.NetworkSpec: ("edges", "file"),
+    network.FileLatency: network.FileLatency.one_of,
 }
 """Sections that have exactly one of these keys, where they may have any."""
 SOME_OF = {

@@ -150,8 +150,7 @@ def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
     assert rates("{missing: unlimited}") == said | dict.fromkeys(others, inf)
     with pytest.raises(
         InputError,
-        match=r"LinkSpeedRaw.*network\.capacity: \{missing: "
-        r"1 Gbps\}",
+        match=r"LinkSpeedRaw.*network\.capacity: \{attribute.*\{missing: 1 Gbps\}",
     ):
         rates("null")
     for wrong in (
@@ -333,7 +332,8 @@ def test_shared_links_can_vary_too(tmp_path):
 def test_the_examples_of_the_documentation_are_valid():
     docs = Path(__file__).parents[2] / "docs"
     page = "\n".join(
-        (docs / name).read_text() for name in ("network.md", "radio-cells.md")
+        (docs / name).read_text()
+        for name in ("network.md", "radio-cells.md", "graphs.md")
     )
     chunks = [
         c
@@ -347,7 +347,7 @@ def test_the_examples_of_the_documentation_are_valid():
         for key, value in yaml.safe_load(c).items()
         if key != "clients"
     ]
-    assert len(seen) == 9
+    assert len(seen) == 10
     groups = [group for c in chunks for group in yaml.safe_load(c).get("clients", ())]
     assert [LinkSpec.model_validate(group["link"]).cell for group in groups] == [
         "home",

@@ -25,6 +25,7 @@ from simfed.net import (
     read_graph,
     tree,
 )
+from simfed.net.spec import FileCapacity
 
 
 def names(topology, client, direction="up"):
@@ -280,7 +281,7 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
-        ({}, "no capacity is given, expected capacity as text such as 10 Mbps"),
+        ({}, "no capacity is given, expected capacity such as 10 Mbps"),
         (
             {"LinkSpeedRaw": 1e7, "delay": 3},
             ("its other attributes are LinkSpeedRaw, delay, exp"),
@@ -306,9 +307,10 @@ def test_an_edge_of_a_file_without_a_capacity_is_refused(
         rf".*{sentence}",
     ):
         read_graph(path)
-    assert {line.latency_s for line in read_graph(path, 2e6)} == {0.0}
+    missing = FileCapacity(missing="16 Mbps")
+    assert {line.latency_s for line in read_graph(path, missing)} == {0.0}
     back = attributes.get("up") and 1.25e6
-    assert [line.capacity_bytes_per_s for line in read_graph(path, 2e6)] == [
+    assert [line.capacity_bytes_per_s for line in read_graph(path, missing)] == [
         back or 2e6,
         2e6,
     ]
@@ -335,7 +337,7 @@ def test_a_network_beyond_the_bounds_is_refused(tmp_path, monkeypatch):
         tree(1, Access(), [Tier("edge", 1), Tier("core", 1)])
     with pytest.raises(InputError, match=f"net.gml: {sentence}"):
         read_graph(tmp_path / "net.gml")
-    monkeypatch.setattr("simfed.net.graphs.MOST_FILE_BYTES", 20)
+    monkeypatch.setattr("simfed.net.graph_files.MOST_FILE_BYTES", 20)
     with pytest.raises(
         InputError,
         match=r"net\.gml: got '201 bytes', expected a file of at most 20 "

@@ -95,9 +95,8 @@ def sample(node):
     """Some value that a key may have, by its JSON Schema."""
     if "$ref" in node:
         part = DEFINITIONS[node["$ref"].rpartition("/")[2]]
-        return {
-            key: sample(part["properties"][key]) for key in part.get("required", ())
-        }
+        keys = part.get("required", [*part["properties"]][:1])
+        return {key: sample(part["properties"][key]) for key in keys}
     for key in ("examples", "enum"):
         if key in node:
             return node[key][-1]

@@ -376,15 +376,14 @@ def read_rows() -> list[Row]:
         return []
     texts = {"app", "play", "kind", "refused"}
     with open(ROWS, encoding="utf-8", newline="") as file:
-        return [
-            Row(
-                **{
-                    name: cell if name in texts else float(cell) if cell else None
-                    for name, cell in row.items()
-                }
-            )
+        read: list[dict[str, Any]] = [
+            {
+                name: cell if name in texts else float(cell) if cell else None
+                for name, cell in row.items()
+            }
             for row in csv.DictReader(file)
         ]
+    return [Row(**row) for row in read]
 
 
 def is_judged(row: Row) -> bool:

@@ -137,7 +137,7 @@ def useful_flops(work: HostedWorkload) -> float:
     kit, total = work.kit, 0.0
     shape, classes = work.data.input_shape, work.data.classes
     facts = {
-        name: model_facts(of.model, shape, classes)
+        name: model_facts(of, shape, classes)
         for name, of in work.scenario.prototypes.items()
     }
     for client in range(work.scenario.client_count):
@@ -469,9 +469,7 @@ class AveragingLoop:
     def __init__(self, made: Scenario, streams: Streams, data: Federation) -> None:
         [(name, prototype)] = made.prototypes.items()
         seed = streams.integer("init", name)
-        self._model = build_model(
-            prototype.model, data.input_shape, data.classes, seed=seed
-        )
+        self._model = build_model(prototype, data.input_shape, data.classes, seed=seed)
         self._model = plain(self._model)
         rate = made.training.learning_rate
         self._optimizer = torch.optim.SGD(self._model.parameters(), lr=rate)

@@ -211,7 +211,7 @@ class MeasuredRun:
             steps[group].append(step_s)
             by_model[self._find_model(group)].append(step_s)
             for way in ("up", "down"):
-                path = self._parts.topology.path(client, way)  # type: ignore[arg-type]
+                path = self._parts.topology.path(client, way)
                 took_s = row[f"{way}link_s"] - path.latency_s
                 if row[f"{way}link_bytes"] > 0 and took_s > 0:
                     rates[group, way].append(row[f"{way}link_bytes"] / took_s)

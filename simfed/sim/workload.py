@@ -54,9 +54,9 @@ class SizedContribution:
 class RecordedRun:
     """The arms, sizes and losses of a recorded run, for `policy.arms_from`.
 
-    A time-only run of another fleet plays them by (round, client, turn). What the other
-    clock would have made the policies choose is not asked; a participation that the
-    recorded run does not have ends the run in a sentence.
+    A time-only run of another fleet plays each client's arms in their order, and takes
+    sizes and losses of the same participation. What policies would have chosen under
+    the other clock is not asked.
     """
 
     def __init__(self, run: Run) -> None:

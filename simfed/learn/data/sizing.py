@@ -158,7 +158,9 @@ def size_clients(
         drawn = rng.integers(low, high, clients, endpoint=True)
         if drawn.sum() <= total:
             return drawn
-        return apportion(drawn - low + 0.5, total, floor * 0 + low, drawn)
+        return apportion(
+            (drawn - low).astype(np.float64) + 0.5, total, floor * 0 + low, drawn
+        )
     if sizes.min() < least:
         client = int(sizes.argmin())
         allowed = f"sizes of at least {least}, as `least` says"
@@ -196,7 +198,7 @@ def choose_labels(
     most = np.minimum(stocks, clients)
     could = int(most.sum()) // clients
     if classes > could:
-        problem = _tell_labels(np.flatnonzero(stocks < clients), names)
+        problem = _tell_labels(np.flatnonzero(stocks < clients).tolist(), names)
         raise InputError(
             f"at most {could} of the {labels} labels",
             where=f"{_WHERE}.classes",
@@ -206,7 +208,7 @@ def choose_labels(
     wanted = clients * classes
     holders = np.minimum(1, most)
     if wanted > labels:
-        holders = apportion(stocks * 1.0, wanted, holders, most)
+        holders = apportion(stocks.astype(np.float64), wanted, holders, most)
     sums = np.maximum(drawn.sum(axis=1, keepdims=True), 1e-300)
     shares = drawn / sums + 1e-9 * rng.random(drawn.shape)
     chosen = np.zeros(drawn.shape, np.int64)

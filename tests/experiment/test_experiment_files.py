@@ -35,3 +35,8 @@ def test_each_phone_drives_its_own_drive():
         for k, column in enumerate(("UL_bitrate", "DL_bitrate")):
             trace = topology.traces[2 * client + k].trace
             assert trace.peak_bytes_per_s == max(int(row[column]) for row in rows) * 125
+
+
+def test_the_slowest_line_of_the_graph_is_waited_for(tmp_path):
+    run = simfed.run(FILES / "zoo.yaml", time_only=True, progress=False)
+    assert {*run.rounds["critical_link"]} == {"Fjordnes>Nordlys"}

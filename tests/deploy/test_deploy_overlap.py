@@ -46,6 +46,12 @@ def test_a_deployment_refuses_edge_servers():
         serve(scenario({"count": 2, "device": "x86-2core-vm"}, **edges))
 
 
+def test_a_deployment_does_not_charge_the_base():
+    group = {"count": 2, "device": "x86-2core-vm"}
+    with pytest.raises(InputError, match=r"charge\.base: expected false: a real client"):
+        serve(scenario(group, charge={"base": True}))
+
+
 def test_a_fleet_for_an_app_refuses_them():
     with pytest.raises(InputErrors, match="no overlap in a fleet for an app"):
         validate_fleet(

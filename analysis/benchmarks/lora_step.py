@@ -1,6 +1,6 @@
 """A local step on low-rank adapters, beside the same in plain PyTorch, in turn.
 
-    OMP_NUM_THREADS=1 python analysis/benchmarks/adapters.py [--rank 8] [--turns 15]
+    OMP_NUM_THREADS=1 python analysis/benchmarks/lora_step.py [--rank 8] [--turns 15]
 
 Both train the adapters of one causal transformer on the same batches by plain SGD: the
 engine as a client does, the other side by frozen layers with A and B beside them, as

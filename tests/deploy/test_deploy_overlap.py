@@ -48,7 +48,7 @@ def test_a_deployment_refuses_edge_servers():
 
 def test_a_deployment_does_not_charge_the_base():
     group = {"count": 2, "device": "x86-2core-vm"}
-    with pytest.raises(InputError, match=r"charge\.base: expected false: a real client"):
+    with pytest.raises(InputError, match=r"charge\.base: expected false: a real"):
         serve(scenario(group, charge={"base": True}))
 
 

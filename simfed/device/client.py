@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from simfed.device.noise import LognormalNoise, Measured
@@ -36,6 +36,10 @@ class Processor:
     noise: LognormalNoise | Literal["measured"] | None = None
     assume: Mapping[str, float] = field(default_factory=dict)
     scale: Mapping[str, float] = field(default_factory=dict)
+    per: Mapping[str, str] = field(default_factory=dict)
+    """Kind of work → `sample` or `epoch`, where assumed seconds are not of a call."""
+    samples: int = 1
+    """Training samples of an epoch."""
     _memo_s: Memo[tuple[object, ...], float] = field(
         default_factory=Memo, repr=False, compare=False
     )
@@ -89,7 +93,11 @@ class Processor:
         is scaled.
         """
         if quantity in self.assume and not is_free(quantity, strategy):
-            return self.assume[quantity]
+            per, amount = self.per.get(quantity), next(iter(size.values()), 1.0)
+            if per == "sample":
+                return self.assume[quantity] * amount
+            steps = math.ceil(self.samples / amount) if per == "epoch" else 1
+            return self.assume[quantity] / steps
         seconds = self.profile.seconds(
             quantity, model=model, strategy=strategy, entries=entries, **size
         )
@@ -145,6 +153,11 @@ class Processor:
                 "--repeat 20, then fit; or noise: {kind: lognormal, cv: 0.1}",
             )
         return self.profile.noise[phase]
+
+    def assuming(self, times: Mapping[str, float], samples: int) -> Processor:
+        """Return the processor of one client with times and samples of its own."""
+        assume = {**self.assume, **times}
+        return replace(self, assume=assume, samples=samples, _memo_s=Memo())
 
     def client(self, streams: Streams, client: int, speed: float = 1.0) -> Device:
         """Return the processor of one client.
@@ -279,7 +292,8 @@ def build_processor(
 ) -> Processor:
     """Return the processor of a group of clients.
 
-    A speed that is drawn per client is left out: it is no property of the group.
+    A speed and times that are drawn per client are left out: they are no properties of
+    the group.
     `streams` are the run's: the uncertainty is drawn from them. Raises: `InputError`
     for values that do not hang together.
     """
@@ -303,10 +317,15 @@ def build_processor(
         cv = spec.noise.cv
         noise = "measured" if cv is None else LognormalNoise(cv)
     assume, scale = (
-        {work: number for work, number in stated or () if number is not None}
+        {work: number for work, number in stated or () if isinstance(number, float)}
         for stated in (spec.assume, spec.scale)
     )
-    return Processor(profile, regimes, noise, assume, scale)
+    drawn = {
+        work: value.per
+        for work, value in spec.assume or ()
+        if isinstance(value, Distribution)
+    }
+    return Processor(profile, regimes, noise, assume, scale, drawn)
 
 
 def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:

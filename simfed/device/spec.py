@@ -18,7 +18,7 @@ from simfed.ground.errors import InputError, within
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import parse_duration
-from simfed.schema.distribution import Distribution, DrawnNumber
+from simfed.schema.distribution import Distribution, DrawnNumber, DrawnWork
 from simfed.schema.fields import (
     BelowOne,
     Duration,
@@ -219,10 +219,26 @@ def _declare_work(kind: Any, short_for: str = "") -> dict[str, Any]:
 class AssumedTimes(Section):
     """Seconds per call to assume for a kind of work.
 
-    They stand in place of what the profile knows or lacks.
+    They stand in place of what the profile knows or lacks. Each may be drawn per
+    client; a column's unit may be of a sample or, of training, of an epoch:
+    `{column: ms, unit: ms/sample}`.
     """
 
-    __annotations__ = _declare_work(Duration)
+    __annotations__ = _declare_work(DrawnWork)
+
+    @model_validator(mode="after")
+    def _check_per(self) -> AssumedTimes:
+        for work, value in self:
+            per = value.per if isinstance(value, Distribution) else "step"
+            steps = work in ("training", "private")
+            if per == "epoch" and not steps:
+                allowed = "a unit per step or sample: epochs are of training"
+            elif per != "step" and work in ("compression", "decompression"):
+                allowed = "a unit of time: an update is one call"
+            else:
+                continue
+            raise InputError(allowed, where=f"{work}.unit", got=value.unit)
+        return self
 
 
 class TimeFactors(Section):
@@ -281,7 +297,7 @@ class DeviceSpec(Section):
         description="draw the profile's constants, per run, from what its fit does not "
         "know",
     )
-    __annotations__ |= _declare_work(Duration, "short for the same key of `assume`")
+    __annotations__ |= _declare_work(DrawnWork, "short for the same key of `assume`")
 
     @model_validator(mode="before")
     @classmethod
@@ -301,8 +317,9 @@ class DeviceSpec(Section):
                 problem = f"{got} stands twice"
                 raise InputError("each time once", where=key, got=got, problem=problem)
         for key, text in times.items():
-            with within(key):
-                parse_duration(text)
+            if not isinstance(text, (Mapping, Distribution)):
+                with within(key):
+                    parse_duration(text)
         rest = {key: value[key] for key in value if key not in _WORK}
         return {**rest, "assume": {**(assumed or {}), **times}}
 
@@ -331,6 +348,10 @@ def _refuse_drawn_speed(device: DeviceSpec) -> DeviceSpec:
     if isinstance(device.speed, Distribution):
         allowed = "a number: speeds are drawn for clients alone"
         raise InputError(allowed, where="speed", problem="a distribution")
+    for work, value in device.assume or ():
+        if isinstance(value, Distribution):
+            allowed = "a time: times are drawn for clients alone"
+            raise InputError(allowed, where=f"assume.{work}", problem="a distribution")
     return device
 
 

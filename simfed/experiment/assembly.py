@@ -99,8 +99,23 @@ class WorldParts:
 
     @cached_property
     def processors(self) -> list[Processor]:
-        """Group index → the processor model of its clients' devices."""
-        return [self.build_processor(group.device) for group in self.world.clients]
+        """Group index → the processor of its clients, with the first one's times."""
+        return [
+            self._give_times(self.build_processor(group.device), self.fleet.first(i))
+            for i, group in enumerate(self.world.clients)
+        ]
+
+    def _give_times(self, processor: Processor, client: int) -> Processor:
+        """Return the client's own processor where times are drawn."""
+        times = self.fleet.times(client)
+        if not times:
+            return processor
+        epochs = "epoch" in processor.per.values()
+        return processor.assuming(times, self.samples_of(client) if epochs else 1)
+
+    def samples_of(self, client: int) -> int:
+        """Return how many training samples a client owns; an app's are its own."""
+        return 1
 
     def columns(self) -> list[FleetColumn]:
         """Return the quantities of all clients, fixed or drawn, group by group."""
@@ -108,7 +123,8 @@ class WorldParts:
 
     def device(self, client: int) -> Device:
         """Return a new device of this client, with its own speed and its own noise."""
-        processor = self.processors[int(self.fleet.group[client])]
+        group = int(self.fleet.group[client])
+        processor = self._give_times(self.processors[group], client)
         return processor.client(self.streams, client, self.fleet.speed(client))
 
     def server_device(self) -> Device | None:

@@ -230,7 +230,7 @@ class Checks:
 
     def _try_device(self, index: int) -> None:
         group = self.scenario.clients[index]
-        processor = self._parts.build_processor(group.device)
+        processor = self._parts.processors[index]
         model = self.scenario.model_names[group.prototype]
         all_work = list(self._client_work(index))
         for work in all_work:

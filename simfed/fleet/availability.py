@@ -371,11 +371,7 @@ def read_trace(path: str) -> Intervals:
     table = read_columns(path, ("client", "from_s", "to_s"))
     ids = table["client"]
     for row in np.flatnonzero((ids != np.floor(ids)) | (ids < 0) | (ids >= 2.0**63)):
-        allowed, where = (
-            "a client's number, from 0 on",
-            f"{path}: column client, row {row + 1}",
-        )
-        raise InputError(allowed, where=where, got=float(ids[row]))
+        raise table.refuse("client", int(row), "a client's number, from 0 on")
     with within(path):
         return Intervals.of(ids.astype(np.int64), table["from_s"], table["to_s"])
 

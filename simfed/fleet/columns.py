@@ -22,6 +22,7 @@ import numpy as np
 
 from simfed.compress.choice import Choice
 from simfed.compress.slices import sliced
+from simfed.device.spec import AssumedTimes
 from simfed.fleet.availability import Availability, Presence
 from simfed.fleet.contract import Task
 from simfed.fleet.presence import build_presence
@@ -33,11 +34,11 @@ from simfed.ground.distributions import (
     draw_uniform,
     pick_positions,
 )
-from simfed.ground.errors import InputError, within
+from simfed.ground.errors import within
 from simfed.ground.levels import Level, bound_entries
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.ground.tables import read_columns
+from simfed.ground.tables import Columns, read_columns
 from simfed.net.spec import LatencyTrace, LinkSpec, PerMessage, TraceSpec
 from simfed.policy import Pull
 from simfed.schema.distribution import (
@@ -48,6 +49,8 @@ from simfed.schema.distribution import (
     SAMPLES,
     SPEED,
     STAY,
+    WORK_TIME,
+    DeviceTable,
     Distribution,
 )
 from simfed.schema.quantity import Quantity
@@ -66,6 +69,7 @@ FIELDS: dict[str, Quantity] = {
     "availability.markov.on": STAY,
     "availability.markov.off": STAY,
     "k": KEPT_ENTRIES,
+    **{f"device.assume.{work}": WORK_TIME for work in AssumedTimes.model_fields},
 }
 """Key of a client group whose value may be drawn per client → what it may be."""
 
@@ -168,6 +172,15 @@ class Fleet:
         1 where it is not drawn.
         """
         return 1.0 if self._speeds is None else float(self._speeds[client])
+
+    def times(self, client: int) -> dict[str, float]:
+        """Return kind of work → seconds, for what its group's device has drawn."""
+        assumed = self._world.clients[self.group[client]].device.assume
+        return {
+            work: float(self._times[work][client])
+            for work, spec in assumed or ()
+            if isinstance(spec, Distribution)
+        }
 
     def k(self, client: int, parameters: int, level: Level | None = None) -> int:
         """Return the entries that this client keeps of an update.
@@ -295,6 +308,8 @@ class Fleet:
             return FleetColumn(group, field, how, np.empty(0), of_group.count)
         if isinstance(spec, Level):
             spec = spec.k(parameters)
+        elif field.startswith("device.assume."):
+            return None
         elif (
             spec is None
             and field in ("link.up", "link.down")
@@ -321,6 +336,14 @@ class Fleet:
     @cached_property
     def _speeds(self) -> Floats | None:
         return self._join_column("device.speed")
+
+    @cached_property
+    def _times(self) -> dict[str, Floats]:
+        columns = {
+            work: self._join_column(f"device.assume.{work}")
+            for work in AssumedTimes.model_fields
+        }
+        return {work: column for work, column in columns.items() if column is not None}
 
     @cached_property
     def _ks(self) -> Floats | None:
@@ -360,26 +383,22 @@ class Fleet:
                     values = np.minimum(values, np.nextafter(quantity.lt, 0))
             else:
                 values = self._draw_from_table(group, field, spec)
-                values = _convert_column(values, spec, quantity)
         return np.maximum(np.rint(values), 1.0) if quantity.rounded else values
 
     def _draw_from_table(self, group: int, field: str, spec: Distribution) -> Floats:
-        assert spec.column is not None
-        devices = self._world.clients[group].devices
+        members, source = self.members(group), self._world.clients[group].devices
         if spec.table is not None:
-            values, weights = _read_weighted(spec.table, spec.column, spec.weights)
-            picked = pick_positions(
-                self._draw_uniform(field)[self.members(group)], len(values), weights
-            )
-            return values[picked]
-        assert devices is not None  # a scenario without is not valid
-        values, weights = _read_weighted(devices.table, spec.column, devices.weights)
-        members = self.members(group)
-        if devices.rows == "in-order":
-            return values[np.arange(len(members)) % len(values)]
-        return values[
-            pick_positions(self._draw_uniform("devices")[members], len(values), weights)
-        ]
+            column = _Column.read(spec, spec)
+            uniform = self._draw_uniform(field)[members]
+        else:
+            assert source is not None  # a scenario without is not valid
+            column = _Column.read(source, spec)
+            if source.rows == "in-order":
+                rows = np.arange(len(members)) % len(column.numbers)
+                return column.at(rows, FIELDS.get(field, SAMPLES))
+            uniform = self._draw_uniform("devices")[members]
+        rows = pick_positions(uniform, len(column.numbers), column.weights)
+        return column.at(rows, FIELDS.get(field, SAMPLES))
 
     def _draw_uniform(self, field: str) -> Floats:
         return draw_uniform(self._streams, field, len(self))
@@ -399,19 +418,52 @@ def describe_forgotten_links(world: World) -> list[str]:
     ]
 
 
-def _convert_column(values: Floats, spec: Distribution, quantity: Quantity) -> Floats:
-    """Return values of a column in base units.
+@dataclass(frozen=True, eq=False)
+class _Column:
+    """A column of a table of which rows are drawn."""
 
-    Raises: `InputError` for one that the quantity cannot have.
-    """
-    unit = quantity.read_unit(spec.unit)
-    values = values * unit
-    bad = values[~quantity.holds(values)]
-    if bad.size:
-        allowed = f"a column of which every value is {quantity.allowed}"
-        where, got = f"column {spec.column}", float(bad[0] / unit)
-        raise InputError(allowed, where=where, got=got)
-    return values
+    spec: Distribution
+    cells: Columns
+    weights: Floats | None
+
+    @classmethod
+    def read(cls, source: Distribution | DeviceTable, spec: Distribution) -> _Column:
+        """Return the column that `spec` names of the table and rows of `source`.
+
+        Raises: `InputError` for weights that are none.
+        """
+        assert source.table is not None
+        assert spec.column is not None
+        names = dict.fromkeys(filter(None, (spec.column, source.weights)))
+        cells = read_columns(source.table, [*names], source.where)
+        weights = None if source.weights is None else cells[source.weights]
+        if weights is not None and source.weights is not None:
+            bad = weights < 0 if weights.any() else weights == 0
+            if bad.any():
+                allowed = "weights of at least 0, one of them above 0"
+                raise cells.refuse(source.weights, int(bad.argmax()), allowed)
+        return cls(spec, cells, weights)
+
+    @property
+    def numbers(self) -> Floats:
+        """The column as it is written."""
+        return self.cells[str(self.spec.column)]
+
+    def at(self, rows: Ints, quantity: Quantity) -> Floats:
+        """Return the values of rows in base units.
+
+        Raises: `InputError` for one that the quantity cannot have.
+        """
+        values = self.spec.convert(self.numbers[rows], quantity)
+        if (bad := ~quantity.holds(values)).any():
+            worst = int(bad.argmax())
+            allowed = f"a column of which every value is {quantity.allowed}"
+            row, name = int(rows[worst]), str(self.spec.column)
+            becomes = values[worst] / quantity.read_unit(self.spec.unit)
+            changed = becomes != self.numbers[row]
+            hint = f"it becomes {becomes:g}" if changed else ""
+            raise self.cells.refuse(name, row, allowed, hint)
+        return values
 
 
 def _find_law(spec: Distribution, quantity: Quantity) -> Law:
@@ -422,29 +474,8 @@ def _find_law(spec: Distribution, quantity: Quantity) -> Law:
     law = spec.law(quantity)
     if law is not None:
         return law
-    assert spec.table is not None
-    assert spec.column is not None
-    values, weights = _read_weighted(spec.table, spec.column, spec.weights)
-    values = _convert_column(values, spec, quantity)
-    return Discrete(tuple(values), () if weights is None else tuple(weights))
-
-
-def _read_weighted(
-    table: str, column: str, weights: str | None
-) -> tuple[Floats, Floats | None]:
-    """Return a column and the weights of its rows.
-
-    Raises: `InputError` for weights that are none.
-    """
-    names = [column] if weights is None else list(dict.fromkeys([column, weights]))
-    columns = read_columns(table, names)
-    if weights is None:
-        return columns[column], None
-    if not (columns[weights] >= 0).all() or not columns[weights].any():
-        allowed = "weights of at least 0, one of them above 0"
-        raise InputError(
-            allowed,
-            where=f"{table}: column {weights}",
-            got=float(columns[weights].min()),
-        )
-    return columns[column], columns[weights]
+    column = _Column.read(spec, spec)
+    values = column.at(np.arange(len(column.numbers)), quantity)
+    return Discrete(
+        tuple(values), () if column.weights is None else tuple(column.weights)
+    )

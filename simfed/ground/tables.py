@@ -7,54 +7,148 @@ alone, so nothing in a file can be run.
 from __future__ import annotations
 
 import csv
+import io
+import math
 import os
-import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from simfed.ground.arrays import Floats
+from simfed.ground.arrays import Bools, Floats, Ints
 from simfed.ground.errors import InputError, did_you_mean, listed
-from simfed.ground.inputs import MOST_FILE_BYTES, open_file
+from simfed.ground.inputs import MOST_FILE_BYTES, named_in_errors, open_file
 from simfed.ground.plain import Plain
 
 if TYPE_CHECKING:
     import pandas
+    import pyarrow
     from pyarrow import parquet
 
-_PARQUET = (".parquet", ".pq")
 _MORE_CELLS = "a row has more cells than the header, which has {}"
 
 MOST_TABLE_BYTES = 2_000_000_000
 """The largest table that is read; it is read as a whole."""
 
 
-def read_columns(
-    path: str | os.PathLike[str], names: Sequence[str]
-) -> dict[str, Floats]:
-    """Return the columns of these names as float64, all of the same length.
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """The cells of a column that rows are chosen by, as a file writes it.
 
-    There is at least one row.
+    A text or a number: equal; several in a list: one of them; `">= 5"` and `"<= 5"`: at
+    least, at most. Numbers are compared as numbers, texts as they are written.
 
-    Raises: `InputError` that names the file, and the column and row of what is no
-    finite number.
+    >>> [Condition(">= 5").holds(cell) for cell in ("5", "4.9", "none")]
+    [True, False, False]
+    >>> Condition(["LTE", "5G"]).holds("5G"), Condition(2019).holds("2019.0")
+    (True, True)
     """
-    frame = (
-        _read_parquet(path, names)
-        if Path(path).suffix.lower() in _PARQUET
-        else _read_csv(path, names)
-    )
-    if not len(frame):
+
+    written: Plain
+
+    def holds(self, cell: str) -> bool:
+        """Return whether a cell meets it."""
+        number = np.array([_read_number(cell)])
+        return cell in self._among or bool(self.compare(number)[0])
+
+    def compare(self, numbers: Floats) -> Bools:
+        """Return which numbers meet it."""
+        if (bound := self.read_bound()) is not None:
+            sign, most = bound
+            return sign * numbers <= sign * most
+        among = [one for one in self._among if not isinstance(one, str)]
+        return np.isin(numbers, among)
+
+    def __str__(self) -> str:
+        return listed(map(str, self._among))
+
+    @property
+    def takes_texts(self) -> bool:
+        """True if a cell that is no number may meet it."""
+        texts = any(isinstance(one, str) for one in self._among)
+        return texts and self.read_bound() is None
+
+    @property
+    def _among(self) -> Sequence[Plain]:
+        several = isinstance(self.written, (list, tuple))
+        return self.written if several else [self.written]
+
+    def read_bound(self) -> tuple[int, float] | None:
+        """Return 1 for at most and -1 for at least, and the number; None: no bound.
+
+        Raises: `InputError` for a bound that is no number.
+        """
+        text = self.written if isinstance(self.written, str) else ""
+        sign = {">=": -1, "≥": -1, "<=": 1, "≤": 1}.get(text.rstrip("0123456789.eE+- "))
+        if sign is None:
+            if text.startswith((">", "<", "≥", "≤")):
+                raise InputError("a bound such as '>= 5' or '<= 5'", got=text)
+            return None
+        return sign, _read_number(text.lstrip("<>=≤≥ "))
+
+
+@dataclass(frozen=True, eq=False)
+class Columns:
+    """Columns of numbers of a file, and where each of them stands in it."""
+
+    path: str
+    values: Mapping[str, Floats]
+    """Per name, all of the same length of at least one."""
+    rows: Ints | None = None
+    """The rows of the file, from 0, of which they are; None: of all."""
+
+    def __getitem__(self, name: str) -> Floats:
+        """Return a column as float64."""
+        return self.values[name]
+
+    def refuse(self, name: str, row: int, allowed: str, hint: str = "") -> InputError:
+        """Return the error about one cell, with its place and what is written there."""
+        got = f"{self.values[name][row]:g}"
+        row = row if self.rows is None else int(self.rows[row])
+        where = f"{self.path}: row {row + 1}"
+        if not _is_parquet(self.path):
+            line, cells = next(islice(list_rows(self.path), row + 1, None))
+            header = next(list_rows(self.path))[1]
+            where, got = f"{self.path}: line {line}", cells[header.index(name)]
+        where = f"{where}, column {name}"
+        return InputError(allowed, where=where, got=got, hint=hint or None)
+
+
+def read_columns(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    where: Mapping[str, Plain] | None = None,
+) -> Columns:
+    """Return the columns of these names, of the rows that meet all conditions.
+
+    Args:
+        path: a CSV file with a header line, or Parquet.
+        names: of columns of finite numbers.
+        where: per name of a column of any kind what `Condition` takes.
+
+    Raises: `InputError` that names the file, and the line and column of what is no
+    finite number, with what is written there.
+    """
+    conditions = {name: Condition(written) for name, written in (where or {}).items()}
+    read = _read_parquet if _is_parquet(path) else _read_csv
+    values, holds = read(path, names, conditions)
+    if not len(holds):
         raise InputError(
             "a table with at least one row", where=str(path), problem="it has no row"
         )
-    return {
-        name: _read_numbers(frame[name], f"{path}: column {name}") for name in names
-    }
+    if holds.all():
+        return Columns(str(path), values)
+    if not holds.any():
+        texts = " and ".join(f"{name}: {each}" for name, each in conditions.items())
+        allowed, problem = "a row that meets the conditions", f"no row has {texts}"
+        raise InputError(allowed, where=str(path), problem=problem)
+    kept = {name: column[holds] for name, column in values.items()}
+    return Columns(str(path), kept, np.flatnonzero(holds))
 
 
 def read_records(
@@ -83,56 +177,157 @@ def read_records(
     return names, records
 
 
-def _read_csv(path: str | os.PathLike[str], names: Sequence[str]) -> pandas.DataFrame:
-    import pandas
+_Read = tuple[dict[str, Floats], Bools]
+"""Columns of numbers, and which rows meet the conditions."""
 
-    try:
-        with open_file(path, MOST_TABLE_BYTES) as file, warnings.catch_warnings():
-            first = pandas.read_csv(
-                file,
-                comment="#",
-                header=None,
-                nrows=1,
-                dtype=str,
-                keep_default_na=False,
-                skipinitialspace=True,
-                encoding="utf-8-sig",
-            )
-            header = first.iloc[0].tolist()
-            check_names(path, names, header)
-            # All columns are read, as pandas counts a row's cells only then: with a
-            # decimal comma, or under a header that lacks a name, a number would be
-            # taken for another column's.
-            warnings.simplefilter("ignore", pandas.errors.DtypeWarning)
-            warnings.simplefilter("error", pandas.errors.ParserWarning)
-            file.seek(0)
-            frame = pandas.read_csv(
-                file,
-                comment="#",
-                index_col=False,
-                skipinitialspace=True,
-                encoding="utf-8-sig",
-            )
-        return frame[list(names)]
-    except pandas.errors.ParserWarning:
-        problem = _MORE_CELLS.format(len(header))
-        raise InputError(problem=problem, where=str(path)) from None
-    except InputError:
-        raise
-    except ValueError as error:  # pandas' own errors
-        reason = str(error).strip().splitlines()[0]
+
+def list_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of a CSV file with the number of their last line, header first.
+
+    Cells are without spaces around them; comments and empty lines are no rows.
+
+    Raises: `InputError` that names the file.
+    """
+    with open_file(path, MOST_TABLE_BYTES) as file, named_in_errors(path):
+        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        lines = (_cut_comment(line) for line in text)
+        reader = csv.reader(lines, skipinitialspace=True, strict=True)
+        try:
+            for cells in reader:
+                cells = [cell.strip() for cell in cells]
+                if len(cells) > 1 or any(cells):
+                    yield reader.line_num, cells
+        except csv.Error as error:
+            where = f"{path}: line {reader.line_num}"
+            raise InputError(where=where, problem=f"cannot be read: {error}") from None
+
+
+def _cut_comment(line: str) -> str:
+    line, mark, _ = line.partition("#")
+    return f"{line}\n" if mark else line
+
+
+def _read_csv(
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    conditions: Mapping[str, Condition],
+) -> _Read:
+    rows = list_rows(path)
+    lines, header = next(rows, (0, []))
+    if not header:
         allowed = "a table in CSV with a header line"
-        raise InputError(
-            allowed, where=str(path), problem=f"cannot be read: {reason}"
-        ) from None
+        raise InputError(allowed, where=str(path), problem="it has no line")
+    check_names(path, [*names, *conditions], header)
+    fast = _read_csv_fast(path, lines, header, names, conditions)
+    if fast is not None:
+        return fast
+    values: dict[str, list[float]] = {name: [] for name in names}
+    holds = []
+    places = {name: header.index(name) for name in [*names, *conditions]}
+    for line, cells in rows:
+        if len(cells) > len(header):
+            problem = _MORE_CELLS.format(len(header))
+            raise InputError(problem=problem, where=f"{path}: line {line}")
+        cells += [""] * (len(header) - len(cells))
+        for name, column in values.items():
+            column.append(number := _read_number(cells[places[name]]))
+            if math.isnan(number):
+                where = f"{path}: line {line}, column {name}"
+                got = cells[places[name]][:40] or "nothing"
+                raise InputError("a finite number", where=where, got=got)
+        holds.append(all(c.holds(cells[places[n]]) for n, c in conditions.items()))
+    return {name: np.array(values[name]) for name in names}, np.array(holds, bool)
+
+
+def _read_csv_fast(
+    path: str | os.PathLike[str],
+    lines: int,
+    header: Sequence[str],
+    names: Sequence[str],
+    conditions: Mapping[str, Condition],
+) -> _Read | None:
+    """Return what `_read_csv` does of a file without oddities, or None.
+
+    `lines`: of the file, up to the header.
+    """
+    from pyarrow import ArrowException, csv, float64, string
+
+    # cells that name a condition's column and a number's one are read as texts
+    places = {str(header.index(name)): string() for name in conditions}
+    asked = {name: str(header.index(name)) for name in names}
+    if places.keys() & {*asked.values()}:
+        return None
+    places |= dict.fromkeys(asked.values(), float64())
+    parts: list[list[Floats]] = [[] for _ in names]
+    holds = [np.ones(0, bool)]
+    with open_file(path, MOST_TABLE_BYTES) as file:
+        for _ in range(lines):
+            file.readline()
+        at = file.tell()
+        # what follows a # is no cell, which the parser does not know
+        while block := file.read(1 << 24):
+            if b"#" in block:
+                return None
+        file.seek(at)
+        try:
+            for batch in csv.open_csv(
+                file,
+                csv.ReadOptions(column_names=[*map(str, range(len(header)))]),
+                convert_options=csv.ConvertOptions(
+                    column_types=places, include_columns=[*places], null_values=[]
+                ),
+            ):
+                for part, name in zip(parts, names, strict=True):
+                    part.append(batch.column(asked[name]).to_numpy())
+                    if not np.isfinite(part[-1]).all():
+                        return None
+                holds.append(np.ones(batch.num_rows, bool))
+                for name, condition in conditions.items():
+                    cells = batch.column(str(header.index(name)))
+                    holds[-1] &= _meet(cells, condition)
+        except (ArrowException, ValueError):
+            return None
+    if len(holds) == 1:
+        return None
+    joined = (np.concatenate(part) for part in parts)
+    return dict(zip(names, joined, strict=True)), np.concatenate(holds)
+
+
+def _meet(cells: pyarrow.Array, condition: Condition) -> Bools:
+    """Return which texts meet a condition."""
+    if not condition.takes_texts:
+        with suppress(ValueError):  # of which some are no numbers
+            return condition.compare(cells.cast("float64").to_numpy())
+    encoded = cells.dictionary_encode()
+    texts = encoded.dictionary.to_pylist()
+    met = np.array([condition.holds(str(text).strip()) for text in texts], bool)
+    chosen: Bools = met[encoded.indices.to_numpy()]
+    return chosen
+
+
+def _is_parquet(path: str | os.PathLike[str]) -> bool:
+    return Path(path).suffix.lower() in (".parquet", ".pq")
 
 
 def _read_parquet(
-    path: str | os.PathLike[str], names: Sequence[str]
-) -> pandas.DataFrame:
+    path: str | os.PathLike[str],
+    names: Sequence[str],
+    conditions: Mapping[str, Condition],
+) -> _Read:
+    import pyarrow as pa
+
+    asked = [*dict.fromkeys([*names, *conditions])]
     with open_parquet(path, MOST_TABLE_BYTES) as file:
-        check_names(path, names, file.schema_arrow.names)
-        return file.read(columns=list(names)).to_pandas()
+        check_names(path, asked, file.schema_arrow.names)
+        table = file.read(columns=asked)
+        holds = np.ones(len(table), bool)
+        for name, condition in conditions.items():
+            cells = table[name].cast(pa.string()).fill_null("").combine_chunks()
+            holds &= _meet(cells, condition)
+        columns = {name: table[name].to_pandas() for name in names}
+    return {
+        name: _read_numbers(column, str(path), name) for name, column in columns.items()
+    }, holds
 
 
 @contextmanager
@@ -210,25 +405,28 @@ def find_separator_hint(cells: Sequence[str]) -> str | None:
     return None
 
 
-def _read_float(value: Plain) -> float:
+def _read_number(cell: Plain) -> float:
+    """Return a finite number that is written in a cell, NaN for whatever is none."""
     try:
-        return float(value)
+        number = float(cell)
     except (OverflowError, TypeError, ValueError):
-        return np.nan
+        return math.nan
+    bare = isinstance(cell, bool) or "_" in str(cell)
+    return number if math.isfinite(number) and not bare else math.nan
 
 
-def _read_numbers(column: pandas.Series, where: str) -> Floats:
+def _read_numbers(column: pandas.Series, path: str, name: str) -> Floats:
     import pandas
 
     try:
         values: Floats = pandas.to_numeric(column, errors="coerce").to_numpy(np.float64)
     except OverflowError:  # whole numbers of hundreds of digits, as Python has them
-        values = np.array([_read_float(value) for value in column])
+        values = np.array([_read_number(value) for value in column])
     bad = np.flatnonzero(~np.isfinite(values))
-    if bad.size:
-        got = column.iloc[int(bad[0])]
+    if bad.size or column.dtype == bool:
+        row = int(bad[0]) if bad.size else 0
+        got = column.iloc[row]
         shown = "nothing" if pandas.isna(got) else str(got)[:40]
-        raise InputError(
-            "a finite number", where=f"{where}, row {int(bad[0]) + 1}", got=shown
-        )
+        where = f"{path}: row {row + 1}, column {name}"
+        raise InputError("a finite number", where=where, got=shown)
     return values

@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
 
+import numpy as np
 from pydantic import (
     AfterValidator,
     BeforeValidator,
@@ -24,16 +26,20 @@ from pydantic import (
 )
 
 from simfed.ground import distributions as laws
+from simfed.ground.arrays import Floats
 from simfed.ground.distributions import Law
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
+from simfed.ground.tables import Condition
+from simfed.ground.units import DURATION
 from simfed.schema.fields import (
     BelowOne,
     Duration,
     Entries,
     FoundFile,
     NonNegative,
+    Number,
     Positive,
     PositiveDuration,
     PositiveInt,
@@ -57,6 +63,41 @@ RATE = _find_quantity(PositiveRate)
 EPOCHS = Quantity(gt=0, rounded=True, said="a number of epochs, at least 1")
 KEPT_ENTRIES = Quantity(gt=0, rounded=True, said="a number of entries, at least 1")
 SAMPLES = Quantity(gt=0, rounded=True, said="a number of samples, at least 1")
+
+
+@dataclass(frozen=True)
+class WorkTime(Quantity):
+    """Seconds of work, whose column may be of samples or epochs: `unit: ms/sample`."""
+
+    def read_unit(self, text: str | None) -> float:
+        """Return what 1 in a column stands for, see `Quantity.read_unit`."""
+        unit, slash, per = (text or "").partition("/")
+        if slash and per not in ("step", "sample", "epoch"):
+            allowed = "a unit such as ms/step, ms/sample or s/epoch"
+            raise InputError(allowed, where="unit", got=text)
+        return super().read_unit(unit if slash else text)
+
+
+WORK_TIME = WorkTime(DURATION)
+
+
+def _check_condition(value: Any) -> Any:
+    among = value if isinstance(value, (list, tuple)) else [value]
+    for one in among:
+        if isinstance(one, bool) or not isinstance(one, (str, int, float)):
+            allowed = "a text, a number, a list of them, or a bound such as '>= 5'"
+            raise InputError(allowed, got=one)
+    Condition(value).read_bound()
+    return value
+
+
+CellCondition = Annotated[
+    str | int | float | tuple[str | int | float, ...], BeforeValidator(_check_condition)
+]
+_WHERE = (
+    "conditions on columns of any kind, all of which a row meets: a text or number, a "
+    "list of them, '>= 5' or '<= 5'"
+)
 
 
 def _check_amount(value: Any) -> Any:
@@ -185,6 +226,31 @@ class Distribution(_Brief):
         default=None,
         description="a column of `table`: how likely a row is, up to a factor",
     )
+    where: Annotated[dict[str, CellCondition] | None, Only("table")] = Field(
+        default=None, description=_WHERE
+    )
+    factor: Annotated[Positive | None, Only("column")] = Field(
+        default=None, description="by which the column's numbers are multiplied"
+    )
+    inverse: Annotated[bool | None, Only("column")] = Field(
+        default=None,
+        description="true: the value is `factor`, or 1, divided by the column's number",
+    )
+    offset: Annotated[Number | None, Only("column")] = Field(
+        default=None, description="added then, in the column's unit"
+    )
+
+    @property
+    def per(self) -> str:
+        """What its seconds of work are of: a step, a sample or an epoch."""
+        return (self.unit or "").partition("/")[2] or "step"
+
+    def convert(self, numbers: Floats, quantity: Quantity) -> Floats:
+        """Return numbers of the column as values in base units."""
+        factor = 1.0 if self.factor is None else self.factor
+        with np.errstate(divide="ignore"):
+            scaled = factor / numbers if self.inverse else factor * numbers
+        return (scaled + (self.offset or 0.0)) * quantity.read_unit(self.unit)
 
     def law(self, quantity: Quantity) -> Law | None:
         """Return the law in base units; None for a column.
@@ -248,6 +314,7 @@ DrawnNumber = Annotated[_Drawn[Positive], drawn_as(SPEED)]
 DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as(LOSS)]
 DrawnDuration = Annotated[_Drawn[Duration], drawn_as(LATENCY)]
 DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as(STAY)]
+DrawnWork = Annotated[_Drawn[Duration], drawn_as(WORK_TIME)]
 DrawnEntries = Annotated[_Drawn[Entries], drawn_as(KEPT_ENTRIES)]
 DrawnEpochs = Annotated[_Drawn[PositiveInt], drawn_as(EPOCHS)]
 
@@ -272,6 +339,7 @@ class DeviceTable(Section):
         default=None,
         description="a column: how likely a row is, up to a factor; alike if omitted",
     )
+    where: dict[str, CellCondition] | None = Field(default=None, description=_WHERE)
     rows: Literal["drawn", "in-order"] = Field(
         default="drawn",
         description=(
@@ -279,3 +347,9 @@ class DeviceTable(Section):
             "group's first client, and so on from the top again"
         ),
     )
+
+    @model_serializer(mode="wrap")
+    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
+        """Return the section without conditions where there are none."""
+        plain = super().dump_used(dump)
+        return plain if self.where else {k: v for k, v in plain.items() if k != "where"}

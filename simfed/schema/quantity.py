@@ -108,7 +108,7 @@ class Quantity:
             return 1.0
         if text is None:
             raise InputError(
-                "one such as unit: Mbps",
+                f"one such as unit: {self.unit.example.split()[-1]}",
                 problem="the key 'unit' is missing beside column",
             )
         try:

@@ -122,8 +122,17 @@ def test_every_field_may_be_drawn(fleet):
     )
     cells = {"home": {"wifi": {"standard": "n"}}}
     rate = fleet(in_cell, network={"cells": cells}).drawn(0, "link.rate")
+    work = {key.rpartition(".")[2]: key for key in FIELDS if ".assume." in key}
+    taken = {key: {"choice": {"values": ["3 ms"]}} for key in work}
+    timed = fleet(group(3, device={"assume": taken}))
+    assert [timed.drawn(0, key).tolist() for key in work.values()] == 11 * [3 * [0.003]]
+    assert timed.times(2) == dict.fromkeys(work, 0.003)
     assert rate.tolist() == 3 * [3e6]
-    drawn = {f: made.drawn(0, f).tolist() for f in FIELDS if f != "link.rate"}
+    drawn = {
+        f: made.drawn(0, f).tolist()
+        for f in FIELDS
+        if f not in ("link.rate", *work.values())
+    }
     assert drawn == {
         "device.speed": 3 * [0.5],
         "link.up": 3 * [1e6],
@@ -219,16 +228,17 @@ def test_drawn_entries_are_whole_and_at_least_1(fleet):
     [
         (
             {"table": "t.csv", "column": "share"},
-            "column share: got 0.0, expected a column of which every value is a number "
-            "above 0",
+            "line 4, column share: got '0', expected a column of which every value is "
+            "a number above 0",
         ),
         (
             {"table": "t.csv", "column": "name"},
-            "column name, row 1: got 'a', expected a finite number",
+            "line 2, column name: got 'a', expected a finite number",
         ),
         (
             {"table": "w.csv", "column": "a", "weights": "b"},
-            "column b: got 0.0, expected weights of at least 0, one of them above 0",
+            "line 2, column b: got '0', expected weights of at least 0, one of them "
+            "above 0",
         ),
     ],
 )

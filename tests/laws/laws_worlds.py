@@ -391,6 +391,10 @@ VALUES: dict[str, Any] = {
         for key in keys
     },
     "Distribution.column": ["taken from COLUMNS"],
+    "Distribution.factor": [1, 0.5],
+    "where": [{"speed": ">= 0.1"}],
+    "Distribution.offset": [0],
+    "inverse": [False],
     "unit": ["taken from COLUMNS"],
     "ChoiceSpec.values": lambda drawing: list(TRIPLES[drawing.quantity]),
     "ChoiceSpec.weights": [[1, 2, 1]],
@@ -568,6 +572,7 @@ class Drawing:
             drawn |= COLUMNS[self.quantity]
             if self.in_order:
                 drawn.pop("table", None)
+                drawn.pop("where", None)
             else:
                 drawn["table"] = "devices.csv"
         if "staleness" in drawn and drawn.get("mode") in ("deadline", "first"):
@@ -706,6 +711,11 @@ class Drawing:
                 group["devices"] = self.section(laws.DeviceTable)
                 self.quantity = "rate"
                 group.setdefault("link", {})["up"] = dict(COLUMNS["rate"])
+            if self.rng.random() < 0.2:
+                unit = self.rng.choice(("ms/step", "ms/sample", "ms/epoch"))
+                taken = {"table": "devices.csv", "column": "rtt_ms", "unit": unit}
+                device = group["device"]
+                device.get("assume", device)["training"] = taken
             groups.append(group)
         return groups
 

@@ -76,7 +76,7 @@ ALWAYS = {
     "DailySpec": "zones from to",
     "DatasetSpec": "name file table folder leaf torchvision huggingface partition",
     "DeviceSpec": "profile speed cores background dvfs thermal noise assume",
-    "DeviceTable": "table rows",
+    "DeviceTable": "table rows where",
     "Distillation": "learning_rate steps temperature divergence",
     "Distribution": "lognormal uniform normal choice column",
     "Downlink": "compression",

@@ -18,6 +18,7 @@ from torch import Tensor
 from simfed.compress.codec import Payload
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
+from simfed.ground.measure import ACCURACY
 from simfed.ground.method import Field, Layout
 from simfed.ground.plain import Plain
 from simfed.learn.federation import Federation
@@ -159,7 +160,8 @@ def read_rows(part: Part, data: Federation) -> Tensor:
     classification) and the sum of losses; where measures need it then per class
     samples, right answers and AUC.
     """
-    groups, classes = data.groups, data.classes if data.measures[1:] else 0
+    groups = data.groups
+    classes = 0 if data.measures == (ACCURACY.key,) else data.classes
     width = groups + classes
     if isinstance(part, bytes) or part.dtype.kind != "f" or part.shape != (3, width):
         raise InputError(f"3 rows of {width} numbers", where="rows", got="other ones")

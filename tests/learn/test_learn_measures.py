@@ -212,8 +212,9 @@ def test_auc_of_a_single_class_is_refused(tmp_path):
         play(made)
 
 
-def test_a_client_that_lies_about_its_measures_is_not_believed():
-    made = world("two", evaluation={"measures": ["accuracy", "auc"]})
+@pytest.mark.parametrize("measures", [["accuracy", "auc"], ["auc"]], ids=str)
+def test_a_client_that_lies_about_its_measures_is_not_believed(measures):
+    made = world("two", evaluation={"measures": measures})
     data = load_federation(made, Streams(0))
     counts = torch.bincount(data.test_labels).double()
     rows = torch.stack([counts, counts / 2, torch.full((10,), 0.5)]).repeat(1, 2)

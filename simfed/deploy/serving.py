@@ -332,6 +332,12 @@ def _refuse_undeployable(scenario: Scenario) -> None:
                 problem="real clients compress and send one after the other",
                 hint="simfed run simulates it",
             )
+        if group.local_time is not None:
+            raise InputError(
+                "null: real devices are not asked how long a step takes",
+                where=f"clients[{i}].local_time",
+                got=f"{group.local_time:g} s",
+            )
         if group.attack is not None:
             raise InputError(
                 "null: attackers are simulated, real clients are as they are",

@@ -111,6 +111,18 @@ class Processor:
         """
         return work.times * self.work_s(work) + self._starting_s(work)
 
+    def count_steps(self, work: Work, speed: float, within_s: float) -> int:
+        """Return the whole steps of training that take at most so long, at least one.
+
+        At the usual speed of a client with this factor on the group's: noise, load,
+        quota and heat are not foreseen.
+        """
+        one_s = self.work_s(work)
+        if not one_s:
+            return max(1, int(work.times))
+        free_s = within_s * speed * self.regimes.speed - self._starting_s(work)
+        return max(1, math.floor(free_s / one_s + 1e-9))
+
     def _starting_s(self, work: Work) -> float:
         if work.quantity not in _STEPS:
             return 0.0

@@ -39,6 +39,7 @@ from simfed.ground.measure import (
     choose_measure,
     list_measure_keys,
 )
+from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
 from simfed.learn.catalogue import ModelFacts, dataset_facts, facts
@@ -266,7 +267,16 @@ class Parts(WorldParts):
     def tasks(self) -> Tasks:
         """The tasks of clients and their sizes in bytes."""
         tests = dataset_facts(self.scenario.dataset).test_samples
-        return Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
+        tasks = Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
+        tasks.count_steps = self.count_steps
+        return tasks
+
+    def count_steps(self, client: int, work: Work, within_s: float) -> int:
+        """Return the steps that a client's device makes in so many seconds."""
+        group = int(self.fleet.group[client])
+        with within(f"clients[{group}].device"):
+            processor = self.processors[group]
+            return processor.count_steps(work, self.fleet.speed(client), within_s)
 
     def task_of_group(self, index: int) -> Task:
         """Return the task of a group's first client in the first round."""

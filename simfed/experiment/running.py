@@ -436,9 +436,12 @@ def make_method_workload(
     """
     workload: Callable[..., Learning] = import_part(parts.scenario.method.made.workload)
     more = {name: make() for name, make in makers.items()}
-    return workload(
+    made = workload(
         parts.scenario, parts.streams, workers=workers, device=device, **more
     )
+    if (tasks := getattr(made, "tasks", None)) is not None:
+        tasks.count_steps = parts.count_steps
+    return made
 
 
 def _make_journaled(

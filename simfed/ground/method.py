@@ -230,6 +230,7 @@ class Who:
         "epochs",
         "features",
         "model",
+        "most_steps",
         "parameters",
         "prototype",
         "size",
@@ -244,6 +245,7 @@ class Who:
         samples: int | Callable[[int], int],
         turn: int = 0,
         epochs: int | None = None,
+        most_steps: int | None = None,
     ) -> None:
         """Note the facts of one participant.
 
@@ -257,10 +259,12 @@ class Who:
                 keeps clients in flight may start one again before it merges.
             epochs: passes over its data in this participation, where its group draws
                 them; None: its local training is as long as the scenario's.
+            most_steps: of its local training, which is cut off there; None: all.
         """
         self.client = client
         self.turn = turn
         self.epochs = epochs
+        self.most_steps = most_steps
         self.prototype = prototype
         self.size = size
         self.model = size.model
@@ -293,7 +297,7 @@ class Who:
 
     def __reduce__(self) -> tuple[object, ...]:
         facts = self.client, self.prototype, self.size, self.samples
-        return Who, (*facts, self.turn, self.epochs)
+        return Who, (*facts, self.turn, self.epochs, self.most_steps)
 
 
 class LocalSteps(NamedTuple):
@@ -425,11 +429,14 @@ class Setting:
 
     def steps(self, who: Who, epochs: int | None = None) -> int:
         """Return the local steps of one participation, or those of so many epochs."""
-        epochs = epochs or who.epochs
-        if epochs is None and self.local_steps is not None:
-            return self.local_steps
-        epochs = epochs or self.local_epochs or 1
-        return epochs * -(-who.samples // self.batch_size)
+        passes = epochs or who.epochs
+        if passes is None and self.local_steps is not None:
+            steps = self.local_steps
+        else:
+            passes = passes or self.local_epochs or 1
+            steps = passes * -(-who.samples // self.batch_size)
+        cut = epochs is None and who.most_steps is not None
+        return min(steps, who.most_steps or steps) if cut else steps
 
     def training(self, who: Who, epochs: int | None = None) -> Work:
         """Return the unit of local training, or of so many epochs of it.

@@ -242,7 +242,8 @@ class Kit:
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
             return draw_poisson(rng, owned, parts, self.setting.steps(who))
-        return draw_local(rng, owned, self.training, epochs or who.epochs)
+        batches = draw_local(rng, owned, self.training, epochs or who.epochs)
+        return batches if epochs else batches[: who.most_steps]
 
     def attack_on(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""

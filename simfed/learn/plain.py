@@ -128,6 +128,11 @@ def _require_no_clock(scenario: Scenario) -> None:
             problem="without a clock nobody comes, goes or fails",
         )
     for i, group in enumerate(scenario.clients):
+        if group.local_time is not None:
+            raise InputError(
+                "null in learning without a clock, which counts no seconds",
+                where=f"clients[{i}].local_time",
+            )
         policy = scenario.policy_of_group(group)
         if policy.follows_clock:
             raise InputError(

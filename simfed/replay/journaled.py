@@ -175,7 +175,9 @@ class Journaled:
         """Begin a participation."""
         self._settle_lost(task.client)
         of_edge = "" if edge is None else edge.task.label
-        self._go("execute", *task.name, task.held, choice.label, of_edge)
+        steps = task.who.most_steps  # by the speed of its device
+        cut = () if steps is None else (f"at most {steps} steps",)
+        self._go("execute", *task.name, task.held, choice.label, of_edge, *cut)
         if choice.level is not None:
             choice = choice.at(choice.entries(task.plan.longest))
         begun = self._begin(task, choice)

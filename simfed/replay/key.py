@@ -44,9 +44,10 @@ _GROUP_CLOCK = (
     "devices",
     "availability",
     "failure",
+    "local_time",
 )
 """Keys of a client group that only the clock side reads (K counts, per client, after
-its default)."""
+its default; the steps at which training is cut off are a decision)."""
 
 _CHOOSES_KERNELS = (
     "ATEN_CPU_CAPABILITY",

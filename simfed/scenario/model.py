@@ -47,6 +47,7 @@ from simfed.schema.fields import (
     Named,
     NonNegative,
     Positive,
+    PositiveDuration,
     PositiveInt,
     Strategy,
 )
@@ -502,6 +503,7 @@ class ClientGroup(Group):
         "attack",
         "overlap",
         "local_epochs",
+        "local_time",
     )
 
     k: DrawnEntries | None = Field(
@@ -525,6 +527,12 @@ class ClientGroup(Group):
         "anew for each participation",
     )
 
+    local_time: PositiveDuration | None = Field(
+        default=None,
+        description="local training is cut off after the whole steps that its device "
+        "makes in so long, at least one; null: it is not",
+    )
+
     @model_validator(mode="after")
     def _check_epochs(self) -> ClientGroup:
         drawn = self.local_epochs
@@ -537,8 +545,9 @@ class ClientGroup(Group):
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         """Return the group with the keys that count."""
         plain = super().dump_used(dump)
-        if self.local_epochs is None:  # most have none
-            plain.pop("local_epochs", None)
+        for name in ("local_epochs", "local_time"):  # most have none
+            if getattr(self, name) is None:
+                plain.pop(name, None)
         return plain
 
 

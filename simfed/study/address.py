@@ -127,6 +127,8 @@ def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
         return None
     if any(policy.learns or policy.follows_clock for policy in policies):
         return None
+    if any(group.local_time is not None for group in scenario.clients):
+        return None
     choices = [[policy.kind, policy.options, policy.arms_from] for policy in policies]
     counts = [group.count for group in scenario.clients]
     return digest_value(

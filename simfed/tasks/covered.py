@@ -54,7 +54,9 @@ KEYS: dict[str, tuple[Coverage, ...]] = {
     **dict.fromkeys(_UNTIMED_KEYS.split(), (*_BOTH, "untimed")),
     **dict.fromkeys(_TIMED_KEYS.split(), _BOTH),
     # at level sample the account counts the steps of `training`
-    "clients.local_epochs": ("client", "untimed"),
+    **dict.fromkeys(
+        ("clients.local_epochs", "clients.local_time"), ("client", "untimed")
+    ),
 }
 """Key of a scenario (with `=`: that value of it) → what it goes with where it is not
 the default; what is below it goes with the same."""

@@ -97,6 +97,10 @@ class Tasks:
         )
         self._samples_of = samples_of
         self._epochs = LocalEpochs(scenario, Streams(scenario.seed))
+        self._local_times = [group.local_time for group in scenario.clients]
+        self.count_steps: Callable[[int, Work, float], int] | None = None
+        """(client, work, seconds) → the steps that its device makes in them; set where
+        devices are known."""
         self._edges: list[tuple[str, ...]] = []
         """Prototypes of the clients of each edge server."""
         self._first_of: dict[str, int] = {}
@@ -137,8 +141,9 @@ class Tasks:
 
         `round`: of its participation; None: those that hang on it are left out.
         """
-        prototype = self._prototypes[self._group_of_client[client]]
-        return Who(
+        group = int(self._group_of_client[client])
+        prototype = self._prototypes[group]
+        who = Who(
             client,
             prototype,
             self.setting.prototypes[prototype],
@@ -146,6 +151,12 @@ class Tasks:
             turn,
             None if round is None else self._epochs.draw(client, make_key(round, turn)),
         )
+        within_s = self._local_times[group]
+        if round is not None and within_s is not None:
+            assert self.count_steps is not None, "devices that nobody knows"
+            work = self.setting.training(who)
+            who.most_steps = self.count_steps(client, work, within_s)
+        return who
 
     def first_of(self, prototype: str) -> Who:
         """Return the client of lowest id that has this prototype."""

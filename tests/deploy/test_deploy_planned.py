@@ -78,6 +78,7 @@ BATTERY = {"kind": "battery", "capacity_j": 1e4, "charge_w": 1.0, "work_w": 2.0}
         ({"faults": {"stalls": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
         ({"clients": group(attack="sign-flip"), **DENSE}, "clients[0].attack"),
         ({"clients": group(overlap={"chunks": 4})}, "clients[0].overlap"),
+        ({"clients": group(local_time="1 s")}, "clients[0].local_time"),
         ({"privacy": PRIVATE, **DENSE}, "privacy"),
         (
             {

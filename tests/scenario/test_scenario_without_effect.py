@@ -71,7 +71,7 @@ ALWAYS = {
     "CheckpointSpec": "every",
     "ChoiceSpec": "values weights",
     "ClientGroup": "count prototype device link availability failure policy "
-    "local_epochs",
+    "local_epochs local_time",
     "ClockStepSpec": "factor lasts",
     "DailySpec": "zones from to",
     "DatasetSpec": "name file table folder leaf torchvision huggingface partition",

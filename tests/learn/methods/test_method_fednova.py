@@ -3,13 +3,18 @@
 import numpy as np
 import pytest
 import torch
-from engine_worlds import played
+from engine_worlds import federation, played
 from textbook import RATE, Textbook, assert_close, flat, scenario, with_weights
 from worlds import TINY
 
 import simfed
+from simfed.experiment.assembly import Parts
+from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
+from simfed.learn.federation import draw_local
+from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fednova import sum_step_weights
+from simfed.learn.plain import plain_rounds
 from simfed.scenario.load import dump_scenario, validate_scenario
 from simfed.tasks.epochs import LocalEpochs
 
@@ -119,3 +124,64 @@ def test_the_work_charged_follows_the_epochs_in_time_only_runs_too(tmp_path):
     drawn = list(map(drawing.draw, clock.client, clock["round"]))
     assert len(set(drawn)) > 1
     assert np.allclose(clock.training_s / once.training_s, drawn)
+
+
+FAST = {"training": "100 ms", "compression": "10 ms"}
+SLOW = {"device": {**FAST, "training": "1 s"}}
+
+
+@pytest.mark.parametrize("method", ["fednova", "fedprox", "fedavg"])
+def test_slow_clients_are_cut_off_and_merged_instead_of_lost(tmp_path, method):
+    """A second a step and a tenth of it: ten steps do not fit into six seconds."""
+    (group,) = TINY["clients"]
+    quick = {**group, "count": 1, "device": {**FAST, "training": "100 ms"}}
+
+    def play(name, **slow):
+        plain = {
+            **TINY,
+            "method": method,
+            "clients": [quick, {**quick, **SLOW, **slow}],
+            "training": {"local_steps": 10},
+            "aggregation": {"mode": "deadline", "deadline": "6 s"},
+        }
+        made = validate_scenario(plain, source=name, folder=tmp_path)
+        return simfed.run(made, out=tmp_path / name, progress=False)
+
+    def outcomes(run):
+        rows = run.participations
+        return {c: set(rows.outcome[rows.client == c]) for c in (0, 1)}
+
+    lost, cut = play("lost"), play("cut", local_time="4.5 s")
+    assert outcomes(lost) == {0: {"aggregated"}, 1: {"dropped"}}
+    assert outcomes(cut) == {0: {"aggregated"}, 1: {"aggregated"}}
+    seconds = cut.participations.training_s.to_numpy()
+    assert np.allclose(sorted(seconds), [1, 1, 4, 4])  # four whole steps
+
+
+def test_a_cut_client_learns_the_first_of_its_steps(tmp_path):
+    made = scenario(
+        "fednova",
+        clients=[
+            {**DRAWN[0], "count": 4, "device": SLOW["device"], "local_time": "2 s"}
+        ],
+    )
+    parts = Parts(made)
+    data = federation(made)
+    workload = HostedWorkload(made, Streams(made.seed), data=data)
+    workload.tasks.count_steps = parts.count_steps
+    who = workload.tasks.who(1, 0, 1)
+    assert workload.tasks.setting.steps(who) == 2
+    assert workload.tasks.setting.training(who).times == 2
+    batches = workload.kit.batches(who, 1)
+    whole = draw_local(
+        Streams(made.seed)("batch", 1, 1), data.owned[1], made.training, 3
+    )
+    assert len(batches) == 2 < len(whole)
+    assert all(map(np.array_equal, batches, whole))
+    workload.close()
+
+
+def test_without_a_clock_there_are_no_seconds_to_cut_off_at():
+    made = scenario("fednova", clients=[{**DRAWN[0], "count": 4, "local_time": "2 s"}])
+    with pytest.raises(InputError, match=r"clients\[0\].local_time"):
+        next(plain_rounds(made, None, Streams(0)))

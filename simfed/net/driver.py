@@ -6,7 +6,7 @@ Never take a makespan from `env.now` at the end of a run.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from math import inf, isfinite
 from typing import NamedTuple, NoReturn
@@ -16,14 +16,13 @@ from simpy.events import Event
 
 from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.seeding import Key
-from simfed.ground.uses import NO_AIR, LinkUses
-from simfed.ground.vocabulary import LinkUse
+from simfed.ground.uses import LinkUses
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, check_weight
 from simfed.net.following import DeadLink
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel, ring
 from simfed.net.maxmin import OWN_CAP
-from simfed.net.meter import Meter, Use
+from simfed.net.meter import Meter
 from simfed.net.models import ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
@@ -133,10 +132,9 @@ class Network:
     TCP's start-up and headers) or an object such as `Tcp(handshake=False)`. What they
     ignore: see `docs/network.md`.
 
-    `on_use` receives a `LinkUse` for every interval of every link that could bind, or
-    is a `LinkUses`, which keeps them in columns. Rates are solved once per instant,
-    after everything else that happens at it; a transfer that ends at the instant at
-    which another starts does not share with it.
+    `on_use` is filled with every interval of every link that could bind. Rates are
+    solved once per instant, after everything else that happens at it; a transfer that
+    ends at the instant at which another starts does not share with it.
 
     Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace
     has ended or stays at 0 for ever.
@@ -158,17 +156,16 @@ class Network:
         topology: Topology,
         *,
         model: ModelSpec = "fluid",
-        on_use: Callable[[LinkUse], None] | LinkUses | None = None,
+        on_use: LinkUses | None = None,
     ) -> None:
         self.env = env
         self.topology = topology
         self.model = make_model(model)
-        self._on_use = on_use
         self._epoch_at_s: float = env.now
-        meter = None if on_use is None else Meter(self._report)
-        if isinstance(on_use, LinkUses):
+        meter = None
+        if on_use is not None:
             on_use.names_by(topology.link_name)
-            meter = Meter(self._add_uses)
+            meter = Meter(lambda use: on_use.add(use, self._epoch_at_s))
         self._engine = Engine(topology.capacities_bytes_per_s, topology.traces, meter)
         self._transfers: dict[Flow, Transfer] = {}
         self._sent = 0
@@ -335,17 +332,6 @@ class Network:
             self._engine.cancel(transfer.flow)
             self._wake_in_time(self._local_s())
         return self._moved_bytes(transfer)
-
-    def _report(self, use: Use) -> None:
-        assert callable(self._on_use)
-        link, from_s, to_s, carried, capacity, flows, airtime_s = use
-        name, epoch = self.topology.link_name(link), self._epoch_at_s
-        numbers = carried, capacity, flows, None if airtime_s == NO_AIR else airtime_s
-        self._on_use(LinkUse(name, epoch + from_s, epoch + to_s, *numbers))
-
-    def _add_uses(self, numbers: Sequence[float]) -> None:
-        assert isinstance(self._on_use, LinkUses)
-        self._on_use.add(numbers, self._epoch_at_s)
 
 
 def _ring_arrival(transfer: Transfer, _: Event | None = None) -> None:

@@ -83,15 +83,7 @@ class Engine:
     def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
         """Start many flows, each at its own time: (instant, flow)."""
         for at_s, flow in flows:
-            flow.spent_s = flow.latency_s
-            flow.since_s = at_s + flow.latency_s
-            if flow.since_s != flow.since_s:
-                raise BrokenInvariant(f"flow {flow.id} starts at {at_s} s")
-            self._sequence += 1
-            self._heap.append(
-                (flow.since_s, FLOW_JOINS, self._sequence, flow, flow.stamp)
-            )
-        heapq.heapify(self._heap)
+            self.start(flow, at_s)
 
     def next_at_s(self) -> float:
         """Return when something happens next; inf if nothing will."""
@@ -137,10 +129,6 @@ class Engine:
         Those that its program holds back (`flow.unsent_bytes`) are not among them.
         """
         return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
-
-    def solve_from_scratch(self) -> None:
-        """Solve every instant anew from now on, for checks."""
-        self.sharing.patience = self.sharing.patience_per_link = 0
 
     def _join_at(self, at_s: float, flow: Flow) -> None:
         flow.since_s = at_s
@@ -226,7 +214,7 @@ class Engine:
             # the clock of a link may leave a rounding error behind
             flow.remaining_bytes = 0.0
         if flow.unsent_bytes > 0 and flow.program is not None:
-            wait_s, flow.remaining_bytes = flow.program.next_burst(flow)
+            wait_s, flow.remaining_bytes = flow.program(flow)
             flow.unsent_bytes -= flow.remaining_bytes
             flow.spent_s += wait_s
             self._join_at(self.sharing.now_s + wait_s, flow)

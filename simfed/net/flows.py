@@ -7,9 +7,9 @@ They hold numbers and references to each other; what happens to them is in
 from __future__ import annotations
 
 import heapq
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from math import fsum, inf
-from typing import Protocol
 
 from simfed.ground.errors import InputError
 from simfed.net.maxmin import OWN_CAP
@@ -23,21 +23,6 @@ def check_weight(weight: float) -> None:
     if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
         allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
         raise InputError(allowed, where="weight", got=weight)
-
-
-class FlowProgram(Protocol):
-    """Sends a flow in bursts (TCP's slow start does).
-
-    Plain numbers, one object per flow. It may look at `flow.spent_s` and
-    `flow.unsent_bytes`, and changes nothing of the flow.
-    """
-
-    def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """Return (seconds to wait, bytes to send then) after a burst has drained.
-
-        `flow.unsent_bytes` bytes are left.
-        """
-        ...
 
 
 @dataclass(slots=True, eq=False)
@@ -89,8 +74,12 @@ class Flow:
     """Seconds under each earlier limit."""
     joined: bool = field(default=False, init=False)
     """True if it takes part in the sharing now (not while it waits out a latency)."""
-    program: FlowProgram | None = field(default=None, init=False)
-    """The program that sends the flow in bursts; None sends everything at once."""
+    program: Callable[[Flow], tuple[float, float]] | None = field(
+        default=None, init=False
+    )
+    """What sends the flow in bursts, as TCP's slow start does: after one has drained,
+    (seconds to wait, bytes to send then). It looks at `spent_s` and `unsent_bytes`, and
+    changes nothing of the flow. None sends everything at once."""
     unsent_bytes: float = field(default=0.0, init=False)
     """Bytes that the program has not yet released."""
 

@@ -161,7 +161,7 @@ class Tcp:
             flow.remaining_bytes = window_bytes
             flow.unsent_bytes = wire_bytes - window_bytes
             rtt_s = path.rtt_s + segment * sum(per_byte_s)
-            flow.program = SlowStart(window_bytes, rtt_s, begins_s)
+            flow.program = SlowStart(window_bytes, rtt_s, begins_s).next_burst
             # Bursts below the receive window, and a last one that fits into it, leave
             # as fast as links allow. Beyond them a flow has to wait for that window:
             # its cap. (Bursts before take less than their round trip at it.)

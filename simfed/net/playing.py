@@ -11,7 +11,7 @@ from simfed.ground.seeding import Key
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, check_weight
 from simfed.net.maxmin import OWN_CAP
-from simfed.net.models import Model, ModelSpec, make_model
+from simfed.net.models import ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
 
 
@@ -63,13 +63,7 @@ def play(
     [FlowEnd(duration_s=3.5, bottleneck='server/receive'), FlowEnd(duration_s=2.0,
     bottleneck='server/receive')]
     """
-    flows = _play_flows(topology, sends, make_model(model), epoch_s)
-    return [_make_flow_end(flow, topology) for flow in flows]
-
-
-def _play_flows(
-    topology: Topology, sends: Iterable[FlowStart], model: Model, epoch_s: float
-) -> list[Flow]:
+    flow_model = make_model(model)
     engine = Engine(topology.capacities_bytes_per_s, topology.traces)
     engine.restart_clock(epoch_s)
     sends = list(sends)
@@ -86,7 +80,7 @@ def _play_flows(
             return engine.capacity_at(link, at_s)
 
         flow = path.enter(
-            model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
+            flow_model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
         )
         flows[number] = flow
         return flow
@@ -113,7 +107,7 @@ def _play_flows(
                 at_s = engine.now_s + sends[number].at_s
                 engine.start(make_flow(number, at_s), at_s)
     engine.advance(inf)
-    return [flow for flow in flows if flow is not None]
+    return [_make_flow_end(flow, topology) for flow in flows if flow is not None]
 
 
 def _make_flow_end(flow: Flow, topology: Topology) -> FlowEnd:

@@ -579,7 +579,11 @@ class Allocator:
                 self._bind(flow, links[bottleneck])
                 levels[links[bottleneck]] = rate / flow.weight
         for link in links:
-            self._set_watch(link, levels.get(link, inf))
+            link.level = levels.get(link, inf)
+            for owner in link.loads:
+                owner.watchers.pop(link, None)
+            if link.level < inf:
+                self._begin_watch(link)
         for link in sorted(links, key=lambda k: levels.get(k, inf)):
             # lowest first: each depends only on lower ones
             self._set_level(link, link.slack())
@@ -587,11 +591,3 @@ class Allocator:
         for link in links:
             link.dirty = False
         self._dirty.clear()
-
-    def _set_watch(self, link: Link, level: float) -> None:
-        link.level = level
-        for owner in link.loads:
-            if owner is not link:
-                owner.watchers.pop(link, None)
-                if level < inf:
-                    owner.watchers[link] = None

@@ -521,31 +521,21 @@ class Topology:
             access, way, here_s = 2 * client, up, up_s
         else:
             access, way, here_s = 2 * client + 1, down, down_s
-        links, crossed = way.links, way.crossed
+        own_links: tuple[int, ...] = (access,) if self._rates[access] < inf else ()
+        own_crossed = own_links
         air = None
         cell = self._airs_of_clients[access % 2][client] if self.cells else -1
         if cell >= 0:
-            costs, weight = (
-                {cell: 1 / self._rates[access]},
-                self._weights_of_clients[access % 2],
-            )
-            radio_links: tuple[int, ...]
-            if self.traces and access in self.traces:
-                radio_links, air = (
-                    (access, cell),
-                    Air(costs, {access: cell}, weight[client]),
-                )
-            else:
-                radio_links, air = (cell,), Air(costs, None, weight[client])
-            if direction == "up":
-                links, crossed = radio_links + links, (access, *crossed)
-            else:
-                links, crossed = links + radio_links[::-1], (*crossed, access)
-        elif self._rates[access] < inf:
-            if direction == "up":
-                links, crossed = (access, *links), (access, *crossed)
-            else:
-                links, crossed = (*links, access), (*crossed, access)
+            own_links, radios = (cell,), None
+            if access in self.traces:
+                own_links, radios = (access, cell), {access: cell}
+            costs = {cell: 1 / self._rates[access]}
+            weight = self._weights_of_clients[access % 2][client]
+            air, own_crossed = Air(costs, radios, weight), (access,)
+        if direction == "up":
+            links, crossed = own_links + way.links, own_crossed + way.crossed
+        else:
+            links, crossed = way.links + own_links[::-1], way.crossed + own_crossed
         # written so that a path without loss has exactly 0
         loss = losses[client] + (1 - losses[client]) * (1 - way.success)
         return Path(links, crossed, here_s, up_s + down_s, loss, air)

@@ -10,7 +10,16 @@ from simfed import net
 from simfed.ground.distributions import Discrete
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Rhythm, Strikes
-from simfed.net import FlowStart, LinkTrace, Network, Star, Trace, play, stall
+from simfed.net import (
+    FlowStart,
+    LinkTrace,
+    LinkUses,
+    Network,
+    Star,
+    Trace,
+    play,
+    stall,
+)
 from simfed.net.cells import Cellular, Wifi
 from simfed.net.topology import Cell
 
@@ -187,8 +196,8 @@ def test_the_air_itself_may_vary():
 
 
 def run(topology, sends, model="fluid"):
-    env, uses = simpy.Environment(), []
-    network = Network(env, topology, model=model, on_use=uses.append)
+    env, uses = simpy.Environment(), LinkUses()
+    network = Network(env, topology, model=model, on_use=uses)
 
     def send(at_s, client, size_bytes, direction):
         yield env.timeout(at_s)
@@ -210,7 +219,7 @@ def test_the_meter_tells_bytes_and_seconds_of_airtime():
         star([4.0, 1.0], cells=[cell()]), [(0, 0, 8.0, "up"), (1, 1, 4.0, "down")]
     )
     assert [transfer.bottleneck for transfer in transfers] == [HOME, HOME]
-    assert uses == [
+    assert list(uses) == [
         (HOME, 0.0, 1.0, 4.0, 4.0, 1, 1.0),
         (HOME, 1.0, 6.0, pytest.approx(8.0), pytest.approx(1.6), 2, pytest.approx(5.0)),
     ]

@@ -9,7 +9,16 @@ import pytest
 import simpy
 
 from simfed import RunFailed
-from simfed.net import FlowStart, LinkTrace, LinkUse, Network, Star, Trace, play
+from simfed.net import (
+    FlowStart,
+    LinkTrace,
+    LinkUse,
+    LinkUses,
+    Network,
+    Star,
+    Trace,
+    play,
+)
 from simfed.net.driver import Pace
 from simfed.net.topology import Cell
 
@@ -88,9 +97,9 @@ def test_the_bottleneck_is_the_link_that_limited_it_longest():
 
 
 def test_use_records_name_links_and_count_every_byte():
-    uses: list[LinkUse] = []
+    uses = LinkUses()
     env, network = world(
-        Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses.append
+        Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses
     )
     env.run(env.timeout(10.0))
     network.send(0, 12.0)

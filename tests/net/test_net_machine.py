@@ -46,7 +46,8 @@ class NetworkMachine(RuleBasedStateMachine):
             [float(c) for c in capacities], meter=Meter(self.uses.append)
         )
         if self.from_scratch:  # every repair gives up at once
-            self.engine.solve_from_scratch()
+            sharing = self.engine.sharing
+            sharing.patience = sharing.patience_per_link = 0
 
     @rule(
         data=st.data(),

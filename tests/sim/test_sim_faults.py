@@ -14,7 +14,7 @@ from simfed import RunFailed
 from simfed.fleet.faults import Fate, Faults, Messages, Rhythm
 from simfed.ground.distributions import Discrete
 from simfed.ground.seeding import Streams
-from simfed.net import Network, Star, stall
+from simfed.net import LinkUses, Network, Star, stall
 from simfed.verify.run import verify
 
 EVERY_10_S = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
@@ -162,8 +162,8 @@ def test_a_stalled_link_carries_nothing_and_then_goes_on():
     faults = Faults(Streams(0), stalls=EVERY_10_S)
     stall(star, faults.stalls_of, access=True, lines=True)
     env = simpy.Environment()
-    uses = []
-    network = Network(env, star, on_use=uses.append)
+    uses = LinkUses()
+    network = Network(env, star, on_use=uses)
     assert env.run(network.send(0, 150.0)) == 17.0
     assert [(use.from_s, use.to_s, use.bytes) for use in uses] == [
         (0.0, 10.0, 100.0),

@@ -504,6 +504,7 @@ def bytes_fits(scenario: Scenario) -> None:
         "fedopt",
         "fedbuff",
         "fedasync",
+        "ditto",
     ):
         refuse("method")
     if not scenario.charge.downlink:

@@ -2,10 +2,19 @@
 
 `Averaging` is the skeleton of methods whose clients train the server's weights;
 `by_prototype` and `moved` are the steps of its merge, `model_down` and `update_up` the
-fields of its plan. Importing this package imports no torch.
+fields of its plan. `PartlyPersonal` averages a part of the layers and leaves the others
+with their clients. Importing this package imports no torch.
 """
 
 from simfed.learn.methods.averaging import Averaging, by_prototype, moved
 from simfed.learn.methods.fields import model_down, update_up
+from simfed.learn.methods.personal import PartlyPersonal
 
-__all__ = ["Averaging", "by_prototype", "model_down", "moved", "update_up"]
+__all__ = [
+    "Averaging",
+    "PartlyPersonal",
+    "by_prototype",
+    "model_down",
+    "moved",
+    "update_up",
+]

@@ -466,14 +466,19 @@ def _list_blocks(path: str | FilePath, skipped: int) -> Iterator[tuple[_Block, b
         line = skipped
         while True:
             block = _Block(0, line, file.tell())
-            content = file.read(_BLOCK_BYTES)
-            # A row ends with its line, but in a cell that is quoted.
-            while more := file.readline(MOST_LINE):
-                if len(more) == MOST_LINE:
-                    raise _refuse_line(path, line + content.count(b"\n") + 1)
-                content += more
-                if not content.count(b'"') % 2:
+            parts = [file.read(_BLOCK_BYTES)]
+            # A row ends with its line, but in a cell that is quoted. A mark that quotes
+            # nothing (as of inches) waits for no other for long.
+            marks, more = parts[0].count(b'"'), 0
+            while end := file.readline(MOST_LINE):
+                if len(end) == MOST_LINE:
+                    lines = sum(part.count(b"\n") for part in parts)
+                    raise _refuse_line(path, line + lines + 1)
+                parts.append(end)
+                marks, more = marks + end.count(b'"'), more + len(end)
+                if marks % 2 == 0 or more > MOST_LINE:
                     break
+            content = b"".join(parts)
             if not content:
                 return
             yield block, content

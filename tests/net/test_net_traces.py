@@ -225,10 +225,13 @@ def test_bytes_of_one_time_are_added_up_and_came_since_the_one_before(tmp_path):
     assert trace == Trace((0.0, 1.0), (400.0, 100.0), 3.0, "loop")
 
 
-def test_a_file_read_cell_by_cell_is_the_same_trace(tmp_path):
+@pytest.mark.parametrize("block_bytes", [60, 4_000_000])
+def test_a_file_read_cell_by_cell_is_the_same_trace(tmp_path, monkeypatch, block_bytes):
+    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", block_bytes)
     rows = [f"{k},{k % 7}.5,x\n" for k in range(30)]
     whole = read_csv(file(tmp_path, "t,r,note\n" + "".join(rows)))
     rows[9:9] = ["# a pause\n", "\n"]
+    rows[3] = rows[3].replace("x", '5" wide')
     rows[20] = rows[20].replace("x", '"a, b"').replace("\n", ",\n")
     assert read_csv(file(tmp_path, "t,r,note\n" + "".join(rows))) == whole
 

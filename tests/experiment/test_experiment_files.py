@@ -24,7 +24,7 @@ def test_a_set_up_is_short_and_its_run_holds(path, tmp_path):
 
 def read_rows(name):
     with (FILES / name).open() as file:
-        return [*csv.DictReader(file)]
+        return [*csv.DictReader(line for line in file if line[0] != "#")]
 
 
 def test_each_phone_drives_its_own_drive():
@@ -40,3 +40,14 @@ def test_each_phone_drives_its_own_drive():
 def test_the_slowest_line_of_the_graph_is_waited_for(tmp_path):
     run = simfed.run(FILES / "zoo.yaml", time_only=True, progress=False)
     assert {*run.rounds["critical_link"]} == {"Fjordnes>Nordlys"}
+
+
+def test_a_round_takes_as_long_as_the_slowest_chip_trains():
+    run = simfed.run(FILES / "phones.yaml", time_only=True, progress=False)
+    slowest_ms = max(
+        float(row["MobileNet-V2, FP16, ms"])
+        for row in read_rows("phones.csv")
+        if row["Year"] >= "2019"
+    )
+    longest_s = max(run.participations["training_s"])
+    assert longest_s == pytest.approx(5 * 32 * 3 * slowest_ms / 1e3)

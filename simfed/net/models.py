@@ -106,8 +106,9 @@ class Tcp:
     """Bytes of every segment beside its payload; 66 on Ethernet, 54 on a point-to-point
     link."""
     window_bytes: float | None = 3e6
-    """Payload that may be on its way at once, the receive window. Linux: half of
-    `tcp_rmem`'s 6 MB, the other half is for overhead. None: no limit."""
+    """Payload that may be on its way at once, the receive window. Half of Linux's
+    `tcp_rmem` of 6 MB (32 MB in the newest kernels), the other half is for overhead.
+    None: no limit."""
 
     def __post_init__(self) -> None:
         for name in ("initial_window", "mss_bytes", "window_bytes"):

@@ -34,7 +34,6 @@ from simfed.experiment.running import Progress, RunResult, run
 from simfed.ground.errors import InputError
 from simfed.ground.registry import registry
 from simfed.policy import Policy, Pull
-from simfed.policy.base import Wrapped
 from simfed.report.statistics import compute_half_width
 from simfed.scenario import Scenario, load_scenario
 
@@ -274,17 +273,20 @@ class _Oracle:
         return {row["client"]: row for row in json.loads(told)}
 
 
-class _FixedArm(Wrapped):
+class _FixedArm(Policy):
     """A client's policy that plays a given arm, whatever it would have chosen."""
 
     draws = False
 
     def __init__(self, policy: Policy, arm: Choice) -> None:
-        super().__init__(policy)
-        self._arm = arm
+        self.arms, self.learns = policy.arms, policy.learns
+        self._policy, self._arm = policy, arm
 
     def pull(self, rng: np.random.Generator) -> Pull:
         return Pull(self._arm, "explore")
+
+    def values(self) -> tuple[float, ...]:
+        return self._policy.values()
 
     def update(self, pull: Pull, reward: float) -> None:
         """Nothing is learned: the fork ends here."""

@@ -24,7 +24,6 @@ __all__ = [
     "Reason",
     "Spent",
     "Unpaid",
-    "Wrapped",
     "check_arms",
     "check_option",
     "finite_reward",
@@ -177,21 +176,6 @@ class Unpaid(Policy):
     @override
     def void(self, pull: Pull) -> None:
         pass
-
-
-class Wrapped(Policy):
-    """The base of policies that stand before another one and share its arms and values.
-
-    A subclass has `pull`, `update` and `void` of its own.
-    """
-
-    def __init__(self, policy: Policy) -> None:
-        self._policy = policy
-        self.arms, self.learns = policy.arms, policy.learns
-
-    @override
-    def values(self) -> tuple[float, ...]:
-        return self._policy.values()
 
 
 class Bandit(Policy):

@@ -15,6 +15,7 @@ from simfed.learn.federation import draw_local
 from simfed.learn.hosted import HostedWorkload
 from simfed.learn.methods.fednova import sum_step_weights
 from simfed.learn.plain import plain_rounds
+from simfed.replay.store import TrajectoryStore
 from simfed.scenario.load import dump_scenario, validate_scenario
 from simfed.tasks.epochs import LocalEpochs
 
@@ -185,3 +186,21 @@ def test_without_a_clock_there_are_no_seconds_to_cut_off_at():
     made = scenario("fednova", clients=[{**DRAWN[0], "count": 4, "local_time": "2 s"}])
     with pytest.raises(InputError, match=r"clients\[0\].local_time"):
         next(plain_rounds(made, None, Streams(0)))
+
+
+def test_what_is_kept_of_runs_is_told_apart_by_the_steps_that_were_cut(tmp_path):
+    (group,) = TINY["clients"]
+    store = TrajectoryStore(tmp_path / "store")
+
+    def play(name, speed, **more):
+        device = {**FAST, "speed": speed}
+        clients = [{**group, "device": device, "local_time": "1 s"}]
+        plain = {**TINY, "method": "fednova", "clients": clients}
+        made = validate_scenario(plain, source=name, folder=tmp_path)
+        run = simfed.run(made, out=tmp_path / name, progress=False, **more)
+        return run.prototypes.test_loss.tolist()
+
+    fast = play("fast", 1.0, trajectories=store)
+    slow = play("slow", 0.5, trajectories=store)
+    assert slow == play("slow alone", 0.5) != fast
+    assert fast == play("fast again", 1.0, trajectories=store)

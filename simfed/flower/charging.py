@@ -69,8 +69,9 @@ class RunPrices:
         computing, nodes = fleet.charged, fleet.client_count
         self._price = Price(computing, run_config, nodes, work)
         self._server = fleet.server.charged and Price(fleet.server.charged)
-        self.start = find_start(work, computing.start)
-        if work is not None:
+        self.start = find_start(work, computing)
+        self._levelled = work is not None and any(law.counted for law in work.kinds)
+        if work is not None and computing.kind == "work":
             for sentence in work.list_doubts(run_config, computing.start):
                 self.warn(sentence)
 
@@ -189,7 +190,7 @@ class RunPrices:
 
     def warnings(self) -> list[str]:
         """Return sentences for the user; what is wrong with all prices comes first."""
-        metered = self._fleet.charged.kind == "metered"
+        metered = self._fleet.charged.kind == "metered" and not self._levelled
         unpriced = (
             f"metered computing has no formula for {listed(sorted(self._unpriced))}"
         )

@@ -31,10 +31,12 @@ class WorkWatch:
 
     meter: UsageMeter | None = None
     """The meter of work and waits, in a process that measures an app."""
+    counts = False
+    """The work is counted, in a process that counts what an app does."""
 
     def __init__(self, computing: Computing | None) -> None:
         """`computing` None: nothing is charged."""
-        metered = computing is not None and computing.kind == "metered"
+        metered = self.counts or (computing is not None and computing.kind == "metered")
         self._flops = FlopMeter() if metered else None
         self._begun_s = self._host_s = 0.0
         self._begun, self._used = Usage(), Usage()

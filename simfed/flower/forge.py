@@ -226,7 +226,7 @@ def play(job: Mapping[str, Plain]) -> PlayOutcome:
     returned with what each took and what can be seen of it.
 
     A job has the app's `folder`, the `overrides` of its configuration and the `groups`
-    of its nodes, as a fleet file has them.
+    of its nodes, as a fleet file has them; with `counts` its work is counted.
     """
     from simfed.flower.children import UsageMeter
     from simfed.flower.computing import WorkWatch
@@ -254,7 +254,7 @@ def play(job: Mapping[str, Plain]) -> PlayOutcome:
             "computing": {"kind": "declared", "seconds": "1 s"},
         }
     )
-    WorkWatch.meter = UsageMeter()
+    WorkWatch.meter, WorkWatch.counts = UsageMeter(), bool(job.get("counts"))
     failed = None
     try:
         run_folder(

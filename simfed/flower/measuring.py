@@ -89,7 +89,9 @@ def measure(
     with Forge(folder) as forge:
         plays = PlayLog(forge, folder, config, tell)
         settings = probe(plays, smallest, overrides, groups, numbers)
-    rows = plays.all_rows()
+        rows = plays.all_rows()
+        laws = fit_kinds(rows, [spot.changes for spot in plays.spots])
+        kinds = list(plays.count(laws))
     done = [
         spot for number, spot in enumerate(plays.spots) if number not in plays.failed
     ]
@@ -124,7 +126,7 @@ def measure(
         repeats=sum(plays.repeats.values()),
         busy=round_number(estimate_repeat_error(rows)),
         left_out=left_out,
-        kinds=fit_kinds(rows, [spot.changes for spot in plays.spots]),
+        kinds=kinds,
     )
     return MeasuredApp(work, rows)
 

@@ -36,7 +36,7 @@ _BYTES_PER_NUMBER = 8.0
 class PassSum(NamedTuple):
     """Steps, or passes, of one stretch of code, all together."""
 
-    times: int = 0
+    times: float = 0
     flops: float = 0.0
     moved_bytes: float = 0.0
     """Read and written by operators that do next to nothing else with them."""

@@ -4,19 +4,20 @@ The arithmetic gives seconds of some machine, the kernel's factor those of a dev
 speed 1. `work`: the laws of a work file, whose kernel is a gradient that every profile
 can price. `declared`: what the user wrote, for a device of speed 1. `measured`: the
 host's seconds, with `speed` as the factor. `metered`: counted steps and passes, with
-the seconds that the device's profile has for them.
+the seconds that the device's profile has for them, whose level is that of a measured
+play where a work file is there.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from simfed.device import ModelWork, Processor
 from simfed.device.noise import Measured
 from simfed.flower.computing import HostSpent
-from simfed.flower.metering import PassSum
+from simfed.flower.metering import PassSum, WorkCount
 from simfed.flower.workfile import KindLaw, Visible, WorkFile
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError, listed, within
@@ -83,9 +84,13 @@ class Price:
         names and that is not there.
         """
         values = visible.values(self._run_config, self._nodes)
-        if self._work is None:
-            return self.price_code(list_names(visible), values, spent, processor), []
-        law = self._work.find(visible.message_type, visible.texts)
+        law = self._work and self._work.find(visible.message_type, visible.texts)
+        if law is None or self._computing.kind == "metered":
+            price = self.price_code(list_names(visible), values, spent, processor)
+            if law is not None and law.counted:
+                level = self._find_level(law, processor)
+                price = replace(price, work_s=price.work_s * level)
+            return price, []
         factor = self._find_factor(processor)
         price = MessagePrice(
             work_s=max(read_arithmetic(law.seconds)(values), 0.0) * factor,
@@ -142,9 +147,20 @@ class Price:
 
     def _find_factor(self, processor: Processor | None) -> float:
         """Return seconds on a device of speed 1 per second of the arithmetic."""
-        if self._work is None or processor is None:
+        if self._computing.kind != "work":
             return self._computing.speed
-        return self._work.kernel.factor(processor)
+        assert self._work is not None
+        return 1.0 if processor is None else self._work.kernel.factor(processor)
+
+    def _find_level(self, law: KindLaw, processor: Processor | None) -> float:
+        """Return what a message of the first play took, as a multiple of metered."""
+        assert self._work is not None
+        assert processor is not None
+        training, inference = PassSum(*law.counted[:3]), PassSum(*law.counted[3:6])
+        counted = WorkCount(training, inference, int(law.counted[6]))
+        metered = self.price_code([], {}, HostSpent(counted, 0.0), processor)
+        took_s = law.plays[0].measured * self._work.kernel.factor(processor)
+        return took_s / metered.work_s
 
     def _start_s(self, law: KindLaw, client: int) -> float:
         """Imports and the first message's extra, as often as the run charges them."""

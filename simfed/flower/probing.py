@@ -23,7 +23,14 @@ import numpy as np
 from simfed.flower.computing import HostSpent
 from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow, differ, group_kinds
-from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
+from simfed.flower.workfile import (
+    COUNT,
+    NOTHING,
+    SIZE,
+    KindLaw,
+    Visible,
+    round_number,
+)
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
 
@@ -179,13 +186,33 @@ class PlayLog:
         """Return the messages of all plays."""
         return [row for number in sorted(self._times) for row in self.rows(number)]
 
+    def count(self, laws: Sequence[KindLaw]) -> Iterator[KindLaw]:
+        """Yield laws with what metered computing counts, in one more first play."""
+        self._tell("the first play's work is counted")
+        said = self._forge.play({**self._job(self.spots[0]), "counts": True})
+        for law in laws:
+            counts = [
+                (*one.training, *one.inference, one.parameters)
+                for visible, spent, _ in said.messages
+                if law.covers(visible.message_type, visible.texts)
+                if (one := spent.counted).flops
+            ]
+            means = np.mean(counts, axis=0).tolist() if counts else []
+            yield law.model_copy(update={"counted": [*map(round_number, means)]})
+
+    def _job(self, spot: Spot) -> dict[str, Plain]:
+        return {
+            "folder": str(self._folder.resolve()),
+            "overrides": dict(spot.settings),
+            "groups": spot.deal(),
+        }
+
     def _play(self, number: int) -> bool:
         spot = self.spots[number]
         again = ", again" if number in self._times else ""
         self._tell(f"play {number + 1}: {spot.changes}{again}")
-        folder, overrides = str(self._folder.resolve()), dict(spot.settings)
-        job = {"folder": folder, "overrides": overrides, "groups": spot.deal()}
-        said = self._forge.play(job)
+        overrides = dict(spot.settings)
+        said = self._forge.play(self._job(spot))
         if said.error and not again:
             self.failed[number] = said.error
         if said.error:

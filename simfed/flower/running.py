@@ -144,7 +144,7 @@ def run(  # noqa: PLR0913  options by keyword
                     overwrite=overwrite,
                     beside=beside,
                 )
-            starts = find_start(work, fleet.charged.start) not in (None, "never")
+            starts = find_start(work, fleet.charged) not in (None, "never")
             own = {"participations": (f"{START}_s",)} if starts else None
             recorder = (
                 Recorder(own=own) if directory is None else directory.recorder(own=own)
@@ -163,7 +163,7 @@ def run(  # noqa: PLR0913  options by keyword
                 work,
                 watch,
             )
-            if work is not None:
+            if work is not None and fleet.charged.kind == "work":
                 manifest["laws"] = work.card()
             manifest |= _finish_manifest(
                 fleet, parts, played, time.perf_counter() - began
@@ -274,13 +274,22 @@ def check_some_worked(result: RunResult) -> None:
 
 
 def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
-    """Return the fleet, charged by the app's work file where it says nothing else."""
-    files = [] if fleet.computing else sorted(folder.glob(f"*{SUFFIX}"))
+    """Return the fleet, charged by the app's work file where it says nothing else.
+
+    Metered computing takes its level from that.
+    """
+    metered = fleet.computing is not None and fleet.computing.kind == "metered"
+    asked = fleet.computing is None or (metered and fleet.charged.file is None)
+    files = sorted(folder.glob(f"*{SUFFIX}")) if asked else []
     if not files:
         return fleet
     if len(files) > 1:
         allowed = f"one of them as --work: {listed(file.name for file in files)}"
         raise InputError(allowed, where=str(folder), problem="more than one work file")
+    if metered:
+        level = {"file": str(files[0].resolve())}
+        computing = fleet.charged.model_copy(update=level)
+        return fleet.model_copy(update={"computing": computing})
     return fleet.charged_by(files[0])
 
 

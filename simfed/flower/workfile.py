@@ -31,6 +31,7 @@ from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.writing import put_output
+from simfed.scenario.fleet_file import Computing
 from simfed.schema.fields import NonNegative, Positive, PositiveInt
 from simfed.schema.section import Section
 from simfed.schema.sentences import validate_as
@@ -176,6 +177,11 @@ class KindLaw(Section):
     messages: PositiveInt = Field(description="that the law was fitted to")
     share: NonNegative = Field(description="of all work that was measured")
     error: LawError
+    counted: list[float] = Field(
+        default=[],
+        description="of a message of the first play, by metered computing: steps, "
+        "their FLOPs and moved bytes, passes with theirs, parameters",
+    )
     plays: list[LawPlay] = Field(
         default=[], description="measured and fitted, play by play"
     )
@@ -330,12 +336,10 @@ class WorkFile(Section):
         return doubts
 
 
-def find_start(work: WorkFile | None, start: Start) -> Start | None:
-    """Return when a run that asks for `start` charges a node's.
-
-    None: none was measured.
-    """
-    return None if work is None or not work.imports else start
+def find_start(work: WorkFile | None, computing: Computing) -> Start | None:
+    """Return when a run charges a node's start; None: none was measured."""
+    charged = computing.kind == "work" and work is not None and work.imports
+    return computing.start if charged else None
 
 
 def load_work(path: str | os.PathLike[str]) -> WorkFile:

@@ -79,8 +79,10 @@ class Computing(Section):
         description="counted work, measured laws, arithmetic over metrics, or host "
         "seconds",
     )
-    file: Annotated[FoundFile | None, Only("kind", "work", needed=True)] = Field(
-        default=None, description="that `simfed flower measure` wrote"
+    file: Annotated[FoundFile | None, Only("kind", "work", "metered")] = Field(
+        default=None,
+        description="that `simfed flower measure` wrote; of metered computing the "
+        "level is that of its messages",
     )
     start: Annotated[Literal["never", "once", "per message"], Only("kind", "work")] = (
         Field(
@@ -101,6 +103,12 @@ class Computing(Section):
         default=1.0,
         description="of this machine: measured seconds are multiplied by it",
     )
+
+    @model_validator(mode="after")
+    def _check_file(self) -> Computing:
+        if self.kind == "work" and self.file is None:
+            raise InputError(problem="the key 'file' is missing beside kind work")
+        return self
 
 
 def _check_setting(value: Any) -> Any:
@@ -165,9 +173,11 @@ class FleetServer(ServerSpec):
 
     @model_validator(mode="after")
     def _check_device(self) -> FleetServer:
-        if self.computing is not None and self.computing.kind == "work":
-            allowed = "metered, declared or measured: only nodes' messages have laws"
-            raise InputError(allowed, where="computing.kind", got="work")
+        if self.computing is not None and self.computing.file is not None:
+            problem = (
+                "no file beside a server's computing: only nodes' messages have laws"
+            )
+            raise InputError(where="computing.file", problem=problem)
         if (
             self.computing is not None
             and self.computing.kind == "metered"

@@ -14,6 +14,7 @@ from flower_worlds import client, fleet, payload, play, to, write_app
 
 from simfed.cli import main
 from simfed.device import ModelWork, Processor, load_profile
+from simfed.flower.forge import Forge
 from simfed.flower.workfile import (
     COUNT,
     SIZE,
@@ -167,6 +168,39 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
         else:
             assert run.participations["start_s"].tolist() == pytest.approx(seconds)
     assert main(["verify", str(run.path)]) == 0
+
+
+def test_metered_computing_has_the_level_of_the_apps_own_work_file(app):
+    """What one play counted took so long: messages of the same take as long."""
+    code = next(app.rglob("apps.py"))
+    step = "net(torch.ones(samples, 64)).sum().backward()"
+    body = code.read_text().replace("import numpy as np", "import torch")
+    body = body.replace(
+        "    samples =", "    net = torch.nn.Linear(64, 64)\n    samples ="
+    )
+    body = re.sub(r"np\.sort\(.*\)", step, body)
+    code.write_text(body)
+    groups = [{"count": 2}]
+    with Forge(app) as forge:
+        job = {"folder": str(app), "overrides": {}, "groups": groups, "counts": True}
+        messages, error = forge.play(job)
+    assert error is None
+    counts = {spent.counted for _, spent, _ in messages}
+    (one,) = counts
+    counted = [*one.training, *one.inference, one.parameters]
+    plays = [LawPlay(play="2 nodes", messages=8, measured=0.25, fitted=0.25)]
+    fleet = app.parent / "fleet.yaml"
+    fleet.write_text(FLEET + "computing: metered\n")
+    assert command(app) == 0
+    alone = open_run(app.parent / "run")
+    assert [w for w in alone.manifest["warnings"] if "seconds are relative" in w]
+    write_work(work_file(law("9", counted=counted, plays=plays)), app / "a.work.yaml")
+    assert command(app, "--overwrite") == 0
+    run = open_run(app.parent / "run")
+    assert run.participations["training_s"].tolist() == pytest.approx([0.5] * 8)
+    assert "start_s" not in run.participations
+    assert not [w for w in run.manifest["warnings"] if "seconds are relative" in w]
+    assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
 
 
 def test_a_start_that_nobody_measured_is_said_not_to_be_charged(app, capsys):

@@ -13,12 +13,13 @@ import pytest
 from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower.computing import HostSpent
 from simfed.flower.laws import MessageRow, fit_kinds
-from simfed.flower.metering import WorkCount
+from simfed.flower.metering import PassSum, WorkCount
 from simfed.flower.price import Price
 from simfed.flower.workfile import (
     COUNT,
     SIZE,
     Kernel,
+    LawPlay,
     Visible,
     WorkFile,
     load_work,
@@ -440,3 +441,25 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         price(visible=Visible("evaluate", {}, {}))
     with pytest.raises(InputError, match=r"a value that is there"):
         price(visible=Visible("train", {}, {}))
+
+
+def test_metered_seconds_have_the_level_of_a_measured_play(work):
+    """Twice its FLOPs take what metered computing makes of them, times its level."""
+    device = build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))
+    steps, parameters = PassSum(10.0, 4e9, 0.0), 1000
+    counted = [*steps, *PassSum(), float(parameters)]
+    plays = [LawPlay(play="4 nodes", messages=8, measured=0.2, fitted=0.2)]
+    kinds = [work.kinds[0].model_copy(update={"counted": counted, "plays": plays})]
+    metered = Computing.model_construct(kind="metered")
+    tied = Price(metered, CONFIG, 6, work.model_copy(update={"kinds": kinds}))
+
+    def charge(price, flops):
+        spent = HostSpent(WorkCount(PassSum(10, flops), parameters=parameters), 0.0)
+        return price.price_message(Visible("train"), 0, spent, device)[0].work_s
+
+    alone = Price(metered, CONFIG, 6)
+    assert charge(tied, 4e9) == pytest.approx(0.2 * KERNEL.factor(device))
+    ratio = charge(alone, 8e9) / charge(alone, 4e9)
+    assert charge(tied, 8e9) == pytest.approx(ratio * charge(tied, 4e9))
+    with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
+        tied.price_message(Visible("query"), 0, HostSpent(WorkCount(), 0.0), device)

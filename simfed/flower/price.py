@@ -84,10 +84,12 @@ class Price:
         names and that is not there.
         """
         values = visible.values(self._run_config, self._nodes)
-        law = self._work and self._work.find(visible.message_type, visible.texts)
+        law = None
+        if self._work is not None:
+            law = self._work.find(visible.message_type, visible.texts)
         if law is None or self._computing.kind == "metered":
             price = self.price_code(list_names(visible), values, spent, processor)
-            if law is not None and law.counted:
+            if law is not None and law.counted and law.plays:
                 level = self._find_level(law, processor)
                 price = replace(price, work_s=price.work_s * level)
             return price, []
@@ -160,7 +162,7 @@ class Price:
         counted = WorkCount(training, inference, int(law.counted[6]))
         metered = self.price_code([], {}, HostSpent(counted, 0.0), processor)
         took_s = law.plays[0].measured * self._work.kernel.factor(processor)
-        return took_s / metered.work_s
+        return took_s / metered.work_s if metered.work_s else 1.0
 
     def _start_s(self, law: KindLaw, client: int) -> float:
         """Imports and the first message's extra, as often as the run charges them."""

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import csv
 import io
+import itertools
 import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, BinaryIO
 
 import numpy as np
 
@@ -34,6 +34,8 @@ _MORE_CELLS = "a row has more cells than the header, which has {}"
 
 MOST_TABLE_BYTES = 2_000_000_000
 """The largest table that is read; it is read as a whole."""
+MOST_LINE = 1_000_000
+"""Characters of a line that no line of a table has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Columns:
         row = row if self.rows is None else int(self.rows[row])
         where = f"{self.path}: row {row + 1}"
         if not _is_parquet(self.path):
-            line, cells = next(islice(list_rows(self.path), row + 1, None))
+            line, cells = next(itertools.islice(list_rows(self.path), row + 1, None))
             header = next(list_rows(self.path))[1]
             where, got = f"{self.path}: line {line}", cells[header.index(name)]
         where = f"{where}, column {name}"
@@ -182,29 +184,61 @@ _Read = tuple[dict[str, Floats], Bools]
 
 
 def list_rows(path: str | os.PathLike[str]) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of a CSV file with the number of their last line, header first.
+    """Yield the rows of a CSV file, header first, as `read_rows` does."""
+    with open_file(path, MOST_TABLE_BYTES) as file:
+        yield from read_rows(file, path)
 
-    Cells are without spaces around them; comments and empty lines are no rows.
+
+def read_rows(
+    file: BinaryIO, path: str | os.PathLike[str], mark: str = ",", before: int = 0
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield the rows of an open file, each with the number of its last line.
+
+    Cells are without spaces around them; comments and empty lines are no rows. `mark`:
+    between cells; a blank stands for any number of blanks and tabs. `before`: lines
+    that are read already.
 
     Raises: `InputError` that names the file.
     """
-    with open_file(path, MOST_TABLE_BYTES) as file, named_in_errors(path):
-        text = io.TextIOWrapper(file, "utf-8-sig", newline="")
-        lines = (_cut_comment(line) for line in text)
-        reader = csv.reader(lines, skipinitialspace=True, strict=True)
+    with named_in_errors(path):
+        # A lone carriage return ends no line: who skips lines of bytes counts alike.
+        lines = _list_lines(
+            io.TextIOWrapper(file, "utf-8-sig", newline="\n"), path, before
+        )
+        if mark == " ":
+            for number, line in enumerate(lines, before + 1):
+                if cells := line.split():
+                    yield number, cells
+            return
+        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True, strict=True)
         try:
             for cells in reader:
                 cells = [cell.strip() for cell in cells]
                 if len(cells) > 1 or any(cells):
-                    yield reader.line_num, cells
+                    yield before + reader.line_num, cells
         except csv.Error as error:
-            where = f"{path}: line {reader.line_num}"
+            where = f"{path}: line {before + reader.line_num}"
             raise InputError(where=where, problem=f"cannot be read: {error}") from None
 
 
-def _cut_comment(line: str) -> str:
-    line, mark, _ = line.partition("#")
-    return f"{line}\n" if mark else line
+def _list_lines(
+    text: io.TextIOWrapper, path: str | os.PathLike[str], before: int
+) -> Iterator[str]:
+    """Yield lines without their comments."""
+    for number in itertools.count(before + 1):
+        line = text.readline(MOST_LINE)
+        if not line:
+            return
+        if len(line) == MOST_LINE:
+            raise make_long_line_error(path, number)
+        line, mark, _ = line.partition("#")
+        yield f"{line}\n" if mark else line
+
+
+def make_long_line_error(path: str | os.PathLike[str], number: int) -> InputError:
+    """Return the error about a line of `MOST_LINE` characters."""
+    allowed = f"lines of fewer than {MOST_LINE:,} characters"
+    return InputError(allowed, where=f"{path}: line {number}", got="more")
 
 
 def _read_csv(

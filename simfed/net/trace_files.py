@@ -7,17 +7,16 @@ cell, as `csv` and `float` read it, and so is a file with an error, to name the 
 
 from __future__ import annotations
 
-import csv
 import re
 import warnings
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from io import BytesIO, TextIOWrapper
-from itertools import count, islice
+from io import BytesIO
+from itertools import islice
 from math import inf
 from operator import itemgetter
 from pathlib import Path as FilePath
-from typing import BinaryIO, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -25,7 +24,12 @@ from simfed.ground import units
 from simfed.ground.arrays import Floats, Integers
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import named_in_errors, open_file
-from simfed.ground.tables import find_column_hint
+from simfed.ground.tables import (
+    MOST_LINE,
+    find_column_hint,
+    make_long_line_error,
+    read_rows,
+)
 from simfed.net.traces import EndPolicy, Trace, compute_bin_edges
 
 Separator: TypeAlias = Literal["comma", "semicolon", "tab", "blanks"]
@@ -33,7 +37,6 @@ MAHIMAHI_PACKET_BYTES = 1500
 MOST_ROWS = 20_000_000
 """Rows of one trace: they take seconds to read, and 320 MB of memory."""
 MOST_FILE_BYTES = 2_000_000_000
-MOST_LINE = 1_000_000
 _BLOCK_BYTES = 4_000_000
 _MARKS = {"comma": ",", "semicolon": ";", "tab": "\t", "blanks": " "}
 _ISO = "2019-12-14T08:16:31+01:00"
@@ -255,7 +258,7 @@ def _choose(
 
     def choose(first: Sequence[str]) -> tuple[list[tuple[int, str]], int]:
         named = any(isinstance(column, str) for column in asked.values())
-        header = [cell.strip() for cell in first] if named else []
+        header = [*first] if named else []
         places = [
             _find_column(column, header, f"{path}: {key}")
             for key, column in asked.items()
@@ -269,7 +272,7 @@ def _choose(
             hint = _find_separator_hint(first)
             raise InputError(allowed, where=path, got=len(first), hint=hint)
         titled = named or not any(_holds_number(first[place]) for place in places)
-        names = [first[at].strip()[:40] if titled else str(at) for at in places]
+        names = [first[at][:40] if titled else str(at) for at in places]
         return [*zip(places, names, strict=True)], int(titled)
 
     return choose
@@ -349,7 +352,7 @@ class _Table(NamedTuple):
         block = self.blocks[bisect_right(self.blocks, row, key=itemgetter(0)) - 1]
         with open_file(self.path, MOST_FILE_BYTES) as file:
             file.seek(block.at_byte)
-            rows = _list_rows(file, self, block.line)
+            rows = read_rows(file, self.path, _MARKS[self.separator], block.line)
             line, cells = next(islice(rows, row - block.row, None))
         return self.refuse(line, cells, column, allowed, problem)
 
@@ -366,53 +369,8 @@ class _Table(NamedTuple):
         where = f"{self.path}: line {line}" + (f", column {name}" if name else "")
         if problem:
             return InputError(allowed, where=where, problem=problem)
-        got = cells[place].strip() if place < len(cells) else ""
+        got = cells[place] if place < len(cells) else ""
         return InputError(allowed, where=where, got=got or "nothing")
-
-
-def _list_rows(
-    file: BinaryIO, table: _Table, before: int = 0
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the rows of an open file, each with the number of its last line.
-
-    Without empty lines and comments. `before`: lines before. Raises: `InputError`.
-    """
-    with named_in_errors(table.path):
-        # Lines end as those that a parser is told to skip; a cell may hold the rest.
-        text = TextIOWrapper(file, "utf-8-sig", newline="\n")
-        lines = _list_lines(text, table, before)
-        if table.separator == "blanks":
-            for number, line in enumerate(lines, before + 1):
-                if cells := line.split():
-                    yield number, cells
-            return
-        mark = _MARKS[table.separator]
-        reader = csv.reader(lines, delimiter=mark, skipinitialspace=True)
-        try:
-            for cells in reader:
-                if len(cells) > 1 or (cells and cells[0].strip()):
-                    yield before + reader.line_num, cells
-        except csv.Error as error:
-            where = f"{table.path}: line {before + reader.line_num}"
-            problem = f"cannot be read: {error}"
-            raise InputError("cells of CSV", where=where, problem=problem) from None
-
-
-def _list_lines(text: TextIOWrapper, table: _Table, before: int) -> Iterator[str]:
-    """Yield lines without their comments."""
-    for number in count(before + 1):
-        line = text.readline(MOST_LINE)
-        if not line:
-            return
-        if len(line) == MOST_LINE:
-            raise _refuse_line(table.path, number)
-        line, mark, _ = line.partition("#")
-        yield line + "\n" if mark else line
-
-
-def _refuse_line(path: str | FilePath, number: int) -> InputError:
-    allowed = f"lines of fewer than {MOST_LINE:,} characters"
-    return InputError(allowed, where=f"{path}: line {number}", got="more")
 
 
 def _read_table(
@@ -429,7 +387,7 @@ def _read_table(
     """
     table = _Table(path, separator, 0, ())
     with open_file(path, MOST_FILE_BYTES) as file:
-        rows = _list_rows(file, table)
+        rows = read_rows(file, path, _MARKS[separator])
         line, cells = next(rows, (0, []))
         places, header = choose(cells) if cells else ([], 0)
         table = table._replace(
@@ -473,7 +431,7 @@ def _list_blocks(path: str | FilePath, skipped: int) -> Iterator[tuple[_Block, b
             while end := file.readline(MOST_LINE):
                 if len(end) == MOST_LINE:
                     lines = sum(part.count(b"\n") for part in parts)
-                    raise _refuse_line(path, line + lines + 1)
+                    raise make_long_line_error(path, line + lines + 1)
                 parts.append(end)
                 marks, more = marks + end.count(b'"'), more + len(end)
                 if marks % 2 == 0 or more > MOST_LINE:
@@ -522,10 +480,11 @@ def _parse(content: bytes, table: _Table) -> list[Floats] | None:
 
 def _parse_slowly(content: bytes, table: _Table, before: int) -> list[Floats]:
     """Return the columns cell by cell, or raise the error that names the wrong one."""
-    rows = [*_list_rows(BytesIO(content), table, before)]
+    mark = _MARKS[table.separator]
+    rows = [*read_rows(BytesIO(content), table.path, mark, before)]
     most = max(column.place for column in table.places)
     for line, cells in rows:
-        if any(map(str.strip, cells[table.width :])):
+        if any(cells[table.width :]):
             allowed = f"{table.width} cells in a row, as in the first"
             where = f"{table.path}: line {line}"
             raise InputError(allowed, where=where, got=len(cells))
@@ -541,7 +500,7 @@ def _parse_slowly(content: bytes, table: _Table, before: int) -> list[Floats]:
                 if _try_read(column, [text]) is None
             )
             error = table.refuse(line, cells, k, column.allowed)
-            if column.date_form is None and _DATE.match(text.strip()):
+            if column.date_form is None and _DATE.match(text):
                 error = error.changed(hint="time_unit: date reads dates")
             raise error
         columns.append(numbers)
@@ -585,7 +544,7 @@ def _find_date_form(unit: str, table: _Table, line: int, cells: Sequence[str]) -
         return unit
     from pandas.tseries.api import guess_datetime_format
 
-    date = cells[table.places[0].place].strip()
+    date = cells[table.places[0].place]
     if _DATE.match(date):
         return "ISO8601"
     form: str | None = None
@@ -604,7 +563,7 @@ def _find_separator_hint(cells: Sequence[str]) -> str | None:
     """Return a guess at the separator of a row that seems to be one cell."""
     if len(cells) > 1:
         return None
-    marks = (name for name, mark in _MARKS.items() if mark in cells[0].strip())
+    marks = (name for name, mark in _MARKS.items() if mark in cells[0])
     separator = next(marks, None)
     return separator and f"separator: {separator}"
 

@@ -130,7 +130,11 @@ def show(
     )
     if out is not None:
         figure = draw_owned_figure(
-            owned.samples, owned.classes, owned.names, parse_width(width)
+            owned.samples,
+            owned.classes,
+            owned.names,
+            parse_width(width),
+            owned.owners,
         )
         print(save_picture(figure, out))
 

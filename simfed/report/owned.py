@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _BARS = "▁▂▃▄▅▆▇█"
 _OWNER_WIDTH = 20
+_MOST_NAMED = 25
+"""Clients below which a picture names each."""
 _MOST_LABELS = 20
 """Classes of which all are told how often they are there; of more, the largest and the
 smallest."""
@@ -48,7 +50,7 @@ def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
         f"{median:,}"
     )
     some = (
-        f"{len(owned['rows'])} of them, by size"
+        f"shown are {len(owned['rows'])} clients, by size"
         if len(owned["rows"]) < owned["clients"]
         else ""
     )
@@ -57,7 +59,8 @@ def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
     )
     left = owned.get("unowned", 0)
     unowned = f"{left:,} training samples are nobody's" if left else ""
-    return [sizes, *filter(None, ["; ".join(filter(None, (public, unowned, some)))])]
+    beside = "; ".join(filter(None, (public, some)))
+    return [sizes, *filter(None, (unowned, beside))]
 
 
 def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
@@ -146,7 +149,11 @@ def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
 
 @picture_style()
 def draw_owned_figure(
-    samples: Any, classes: Any, names: Sequence[str], width_in: float = 7.0
+    samples: Any,
+    classes: Any,
+    names: Sequence[str],
+    width_in: float = 7.0,
+    owners: Sequence[str] = (),
 ) -> Figure:
     """Return clients from the smallest to the largest: samples, and classes' shares.
 
@@ -155,24 +162,42 @@ def draw_owned_figure(
         classes: (clients, classes), without columns where there are no classes.
         names: of the classes.
         width_in: width in inches.
+        owners: the name of the owner that each client is; empty: their numbers stand
+            for them.
     """
     order = np.argsort(samples, kind="stable")
+    shown = [
+        _shorten_name(owners[i] if owners else str(i)) for i in order[:_MOST_NAMED]
+    ]
+    named = len(order) == len(shown)
+    slanted = named and max(map(len, shown)) * len(shown) > 10 * width_in
     has_classes = classes.shape[1] > 0
     figure, axes = build_figure(
         width_in,
         [1.3, 1.9] if has_classes else [1.6],
         gap_in=0.12,
         left_in=0.75,
-        bottom_in=0.42,
+        bottom_in=0.42 + 0.04 * slanted * max(map(len, shown)),
     )
     places = np.arange(len(order) + 1)
     axes[0].stairs(samples[order], places, fill=True, color="#4477aa")
     axes[0].set_ylabel("samples")
     # then the corner is not free
-    beside = float(np.quantile(samples, 0.3)) > 0.6 * samples.max()
+    beside = has_classes and float(np.quantile(samples, 0.3)) > 0.6 * samples.max()
     axes[0].set_ylim(0, (1.6 if beside else 1.05) * samples.max())
     axes[-1].set_xlim(0, len(order))
-    axes[-1].set_xlabel("clients, by size")
+    most = float(samples.max())
+    axes[0].set_yticks([tick for tick in axes[0].get_yticks() if 0 <= tick <= most])
+    axes[-1].set_xlabel(f"{'owners' if owners else 'clients'}, by size")
+    if named:
+        slant: dict[str, Any] = {
+            "rotation": 35,
+            "ha": "right",
+            "rotation_mode": "anchor",
+        }
+        axes[-1].set_xticks(places[:-1] + 0.5, shown, **(slant if slanted else {}))
+        for axis in axes:
+            axis.tick_params(axis="x", length=0)
     if has_classes:
         shares = classes[order] / np.maximum(1, samples[order])[:, None]
         image = axes[1].imshow(

@@ -9,11 +9,13 @@ from collections import Counter
 import numpy as np
 import pytest
 import worlds
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
 from simfed import InputError
+from simfed.cli import main
 from simfed.experiment.assembly import Parts
 from simfed.ground.seeding import Streams
 from simfed.learn.data import deal
@@ -130,7 +132,7 @@ def test_least_leaves_out_small_owners():
         for s in range(20)
     }
     assert chosen == {(0, 2), (0, 3), (2, 3)}
-    with pytest.raises(InputError, match=r"at most 3, .* with at least 10 samples"):
+    with pytest.raises(InputError, match=r"least: got 10, expected at most 5, so"):
         sized(4, kind="natural", owners=owners, least=10)
 
 
@@ -298,3 +300,18 @@ def test_a_column_of_the_devices_says_who_owns_how_many(tmp_path):
         | {"dataset.partition": {"sizes": {"table": str(table), "column": "n"}}},
     )
     assert {Parts(own).samples_of(client) for client in range(4)} <= {30, 50, 21}
+
+
+def test_what_is_nobodys_is_shown(tmp_path, capsys):
+    changes = {"clients[0].count": 30, "dataset.partition": {"sizes": [100, 300]}}
+    path = tmp_path / "s.yaml"
+    path.write_text(yaml.safe_dump(worlds.change(worlds.WORLDS["two"], changes)))
+    assert main(["data", "show", str(path), "--out", str(tmp_path / "owned.svg")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    owned = sum(Parts(load_scenario(path)).samples_of(client) for client in range(32))
+    left = f"{10_000 - 32 - owned:,} training samples are nobody's"
+    assert lines[3:5] == [
+        left,
+        "32 public samples at the server; shown are 20 clients, by size",
+    ]
+    assert max(map(len, lines[:-1])) <= 80

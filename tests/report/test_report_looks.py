@@ -74,6 +74,13 @@ def pictures(run):
     )
     classes = np.array([[5, 1], [0, 3], [9, 0]])
     yield "owned", draw_owned_figure(classes.sum(axis=1), classes, ["cat", "dog"])
+    owners = [
+        "north ward",
+        "an intensive care unit",
+        *map(str, range(len(classes) - 2)),
+    ]
+    named = draw_owned_figure(classes.sum(axis=1), classes, ["cat", "dog"], 4.0, owners)
+    yield "owned, named", named
     yield "owned, alike", draw_owned_figure(np.array([5, 5, 4]), np.empty((3, 0)), [])
 
 

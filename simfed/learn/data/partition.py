@@ -152,15 +152,19 @@ def _deal_natural(
             hint="owner: COLUMN, arrays owner_train, a folder per owner",
         )
     there, numbers = np.unique(owners[private], return_inverse=True)
-    large = np.flatnonzero(np.bincount(numbers) >= least)
-    if len(large) < clients:
-        count = "samples" if least == 1 else f"at least {least} samples"
+    owned = np.bincount(numbers)
+    large = np.flatnonzero(owned >= least)
+    if len(there) < clients:
         raise InputError(
-            f"at most {len(large)}, as many as there are owners with {count} beside "
+            f"at most {len(there)}, as many as there are owners with samples beside "
             "the public ones",
             where="clients",
             got=clients,
         )
+    if len(large) < clients:
+        could = int(np.sort(owned)[-clients])
+        allowed = f"at most {could}, so that {clients} owners have as many"
+        raise InputError(allowed, where="dataset.partition.least", got=least)
     chosen = large[np.sort(rng.choice(len(large), clients, replace=False))]
     order = np.argsort(numbers, kind="stable")
     starts = np.searchsorted(numbers[order], np.arange(len(there) + 1))

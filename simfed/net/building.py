@@ -296,7 +296,8 @@ class _Builder:
     def _tree(self, ends: dict[str, Any]) -> Topology:
         tiers = []
         for i, spec in enumerate(self.network.tiers):
-            tier, where = Tier(spec.name, spec.count), f"network.tiers[{i}]"
+            tier = Tier(spec.name, spec.count, latency_s=spec.latency, loss=spec.loss)
+            where = f"network.tiers[{i}]"
             self._check_loss(spec.loss, f"{where}.loss")
             up, down = (
                 [
@@ -307,17 +308,8 @@ class _Builder:
                 ]
                 for way in _WAYS
             )
-            tiers.append(
-                Tier(
-                    tier.name,
-                    tier.count,
-                    up,
-                    down,
-                    spec.latency,
-                    spec.down_latency,
-                    spec.loss,
-                )
-            )
+            tier = replace(tier, up_bytes_per_s=up, down_bytes_per_s=down)
+            tiers.append(replace(tier, down_latency_s=spec.down_latency))
         access, nodes = self._access(), self._tree_nodes(tiers[0])
         return tree(self.clients, access, tiers, node_of_client=nodes, **ends)
 

@@ -211,10 +211,7 @@ class Network:
             self._timer, self._timer_at_s = None, inf
         self._sent += 1
         engine, now_s, size_bytes = self._engine, self._local_s(), float(size_bytes)
-
-        def capacity(link: int) -> float:
-            return engine.capacity_at(link, now_s)
-
+        capacity = partial(engine.capacity_at, at_s=now_s)
         flow = path.enter(
             self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from math import inf
 from typing import NamedTuple
 
@@ -75,10 +76,7 @@ def play(
         check_weight(send.weight)
         key = send.key or (number,)
         path = topology.path_of(send.client, send.direction, epoch_s + at_s, key)
-
-        def capacity(link: int) -> float:
-            return engine.capacity_at(link, at_s)
-
+        capacity = partial(engine.capacity_at, at_s=at_s)
         flow = path.enter(
             flow_model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
         )

@@ -477,7 +477,8 @@ OFTEN = {
     "DownlinkCompression.strategy": 0.5, "stays_s": 0.3, "late": 0.5, "plugins": 0.15,
     "staleness": 0.4, "partition": 0.5, "index_code": 0.6, "DatasetSpec.public": 1,
     "server_epochs": 1, "server_steps": 1, "feddf.steps": 1, "privacy": 0.15,
-    "rule": 0.3, "Scenario.faults": 0.25, "client_order": 0.3, "seed": 1,
+    "head_epochs": 1, "rule": 0.3, "Scenario.faults": 0.25, "client_order": 0.3,
+    "seed": 1,
 }  # fmt: skip
 """How likely an optional key is, where not by the world's own share."""
 

@@ -137,7 +137,7 @@ class PartlyPersonal(Averaging):
         for name, size in setting.prototypes.items():
             if not all(part.entries for part in self.parts(size)):
                 raise InputError(
-                    f"models with {self.kept_word}, and other layers beside",
+                    f"models that train {self.kept_word}, and other layers beside",
                     got=f"{size.model} of {name}",
                 )
 

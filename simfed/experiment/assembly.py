@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -266,7 +267,13 @@ class Parts(WorldParts):
     @cached_property
     def tasks(self) -> Tasks:
         """The tasks of clients and their sizes in bytes."""
+        from simfed.learn.data import count_held_out
+
         tests = dataset_facts(self.scenario.dataset).test_samples
+        if self.scenario.evaluation.held_share is not None:
+            # a clock without learning may have no such data, as in `samples_of`
+            with suppress(InputError):
+                tests = count_held_out(self.scenario, self.streams)
         tasks = Tasks(self.scenario, self.facts, self.samples_of, test_samples=tests)
         tasks.count_steps = self.count_steps
         return tasks
@@ -450,6 +457,10 @@ def check_data(scenario: Scenario) -> None:
         allowed = f"no measures of classes, as a {sizes.task} task has {task_measure}"
         raise InputError(allowed, where="evaluation.measures", got=[*named])
     samples, kind = sizes.train_samples, data.partition.kind
+    held_share = scenario.evaluation.held_share
+    if held_share is not None and kind != "natural":
+        allowed = "all, or partition natural, whose clients are owners"
+        raise InputError(allowed, where="evaluation.owners", got="held-out")
     if kind == "natural" and clients > sizes.owners:
         if not sizes.owners:
             allowed = "a data set that names owners"
@@ -486,7 +497,7 @@ def check_data(scenario: Scenario) -> None:
         allowed = f"at most {most}, so that no shard is empty"
         where = "dataset.partition.shards_per_client"
         raise InputError(allowed, where=where, got=shards)
-    if data.partition.sized:
+    if data.partition.sized or held_share is not None:
         from simfed.learn.data import split_of
 
         split_of(scenario, Streams(scenario.seed))

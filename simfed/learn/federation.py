@@ -12,7 +12,7 @@ from torch import Tensor
 from simfed.compress.vectors import move_positions
 from simfed.ground.measure import ACCURACY
 from simfed.ground.seeding import Streams
-from simfed.learn.data import Dataset, load_data, split_of
+from simfed.learn.data import Dataset, hold_out, load_data, split_of
 from simfed.learn.data.looks import apply_looks, draw_public_samples
 from simfed.learn.objective import Objective, choose_objective
 from simfed.scenario import Scenario
@@ -173,6 +173,8 @@ def load_federation(
     samples.
     """
     dataset, split = load_data(scenario.dataset), split_of(scenario, streams)
+    if split.held is not None:
+        dataset = hold_out(dataset, split.held)
     if scenario.dataset.partition.kind == "feature":
         dataset = apply_looks(dataset, split, scenario.dataset.partition, streams)
     own_file = scenario.dataset.public_file

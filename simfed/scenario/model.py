@@ -429,6 +429,15 @@ class EvaluationSpec(Section):
         )
     )
 
+    owners: Literal["all", "held-out"] = Field(
+        default="all",
+        description="held-out: the test set is all that some owners of the data have, "
+        "who are no clients, and whose samples nobody trains on",
+    )
+    share: Annotated[BelowOne, Only("owners", "held-out")] = Field(
+        default=0.1, description="of the owners, at least one"
+    )
+
     @field_validator("measures")
     @classmethod
     def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
@@ -441,11 +450,17 @@ class EvaluationSpec(Section):
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section without the measures where they are the task's."""
-        plain: dict[str, Plain] = dump(self)
-        if self.measures == (ACCURACY.key,):
-            del plain["measures"]
+        """Return the section without the measures and owners of most scenarios."""
+        plain = super().dump_used(dump)
+        for key, usual in (("measures", (ACCURACY.key,)), ("owners", "all")):
+            if getattr(self, key) == usual:
+                del plain[key]
         return plain
+
+    @property
+    def held_share(self) -> float | None:
+        """The share of owners that are tested on alone; None: there are none."""
+        return self.share if self.owners == "held-out" else None
 
     def due(self, round: int, rounds: int) -> bool:
         """Return whether models are evaluated after this of so many rounds."""

@@ -193,6 +193,7 @@ VALUES: dict[str, Any] = {
     "weight_decay": [0.001],
     "clip_norm": [1.0],
     "every": [1, 2, 3, 10],
+    "EvaluationSpec.share": [0.2, 0.5],
     "measures": [["auc", "recall"], ["accuracy", "balanced-accuracy"]],
     "CheckpointSpec.every": [1, 0, 2, 3],
     "Schedule.every": [1, 2],

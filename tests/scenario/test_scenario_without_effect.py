@@ -84,7 +84,7 @@ ALWAYS = {
     "Dvfs": "steps",
     "EdgeServers": "mode at merges device restarts",
     "EdgeSpec": "between up down latency down_latency",
-    "EvaluationSpec": "clients measures",
+    "EvaluationSpec": "clients measures owners",
     "Failure": "training",
     "FaultsSpec": "stalls freezes messages restarts",
     "FileCapacity": "attribute missing",

@@ -5,7 +5,9 @@ No torch here.
 
 from simfed.learn.data.dataset import Dataset, load_dataset
 from simfed.learn.data.own import (
+    count_held_out,
     files_digest,
+    hold_out,
     labels_in,
     load_data,
     public_digest,
@@ -31,8 +33,10 @@ __all__ = [
     "TEXT_MINI",
     "Dataset",
     "Split",
+    "count_held_out",
     "deal",
     "files_digest",
+    "hold_out",
     "labels_in",
     "load_data",
     "load_dataset",

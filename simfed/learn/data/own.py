@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from simfed.fleet.columns import Fleet
 from simfed.ground.arrays import Floats
@@ -91,7 +93,38 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
         owners=named.train_owners,
         sizing=Sizing(sizes, partition.least, partition.classes),
         names=name_classes(named),
+        held_share=scenario.evaluation.held_share,
     )
+
+
+def count_held_out(scenario: Scenario, streams: Streams) -> int:
+    """Return the number of samples that held-out owners have.
+
+    Raises: `InputError` as `split_of`, and where the data name no owners.
+    """
+    data = scenario.dataset
+    named = load_data(data) if data.name is not None else labels_in(data)
+    held = split_of(scenario, streams).held
+    if held is None:
+        where = "evaluation.owners"
+        raise InputError("a data set that names owners", where=where, got="held-out")
+    both = (named.train_owners, named.test_owners)
+    counts = [np.isin(owners, held).sum() for owners in both if owners is not None]
+    return int(sum(counts))
+
+
+def hold_out(dataset: Dataset, held: NDArray[np.int64]) -> Dataset:
+    """Return the data set with all samples of these owners, and no others, as tests."""
+    parts = [
+        [array[np.isin(owners, held)] for array in (images, labels, owners)]
+        for images, labels, owners in (
+            (dataset.train_images, dataset.train_labels, dataset.train_owners),
+            (dataset.test_images, dataset.test_labels, dataset.test_owners),
+        )
+        if owners is not None
+    ]
+    images, labels, owners = map(np.concatenate, zip(*parts, strict=True))
+    return replace(dataset, test_images=images, test_labels=labels, test_owners=owners)
 
 
 def name_classes(data: Dataset | Labels) -> tuple[str, ...]:

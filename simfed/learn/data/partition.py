@@ -35,6 +35,8 @@ class Split:
     clients: tuple[Indices, ...]
     owners: Indices | None = None
     """Per client which owner it is; None: clients are no owners."""
+    held: Indices | None = None
+    """The owners that never train; None: nobody is held out."""
 
 
 def deal(
@@ -50,6 +52,7 @@ def deal(
     owners: Indices | None = None,
     sizing: Sizing = UNSIZED,
     names: Sequence[str] = (),
+    held_share: float | None = None,
 ) -> Split:
     """Deal the samples with these labels, `public` ones of them to the server.
 
@@ -64,10 +67,12 @@ def deal(
 
     `sizing` says how many samples each client owns (`dirichlet`, `iid`, `feature`), at
     the least (all but `shards`; `natural` owners of fewer are no clients), and of how
-    many labels (`dirichlet`). `names` are those of the labels, for errors.
+    many labels (`dirichlet`). `names` are those of the labels, for errors. Of
+    `held_share` of the owners (`natural`), at least one, neither a client nor the
+    public set has a sample.
 
-    Draws come from the streams "public" and "partition". Raises: `InputError` that
-    names the scenario's key when there are too few samples.
+    Draws come from the streams "public", "partition" and "held-out". Raises:
+    `InputError` that names the scenario's key when there are too few samples.
 
     >>> split = deal(np.arange(1000) % 10, Streams(0), clients=7, public=100, alpha=0.1)
     >>> counts = [len(samples) for samples in split.clients]
@@ -75,7 +80,13 @@ def deal(
     (100, 900, True)
     """
     labels = np.asarray(labels)
-    count = len(labels)
+    held, dealt = None, np.arange(len(labels))
+    if held_share is not None and owners is not None:
+        there = np.unique(owners)
+        number = max(1, round(held_share * len(there)))
+        held = np.sort(streams("held-out").choice(there, number, replace=False))
+        dealt = np.flatnonzero(~np.isin(owners, held))
+    count = len(dealt)
     if public > count:
         raise InputError(
             f"at most the {count} training samples", where="dataset.public", got=public
@@ -89,9 +100,9 @@ def deal(
             where="clients",
             got=clients,
         )
-    is_public = np.zeros(count, bool)
-    is_public[streams("public").choice(count, public, replace=False)] = True
-    private = np.flatnonzero(~is_public)
+    is_public = np.zeros(len(labels), bool)
+    is_public[dealt[streams("public").choice(count, public, replace=False)]] = True
+    private = dealt[~is_public[dealt]]
 
     def deal_dirichlet() -> list[Indices]:
         drawn = _draw_dirichlet(labels[private], clients, alpha, rng)
@@ -122,7 +133,7 @@ def deal(
         chosen, natural = _deal_natural(
             owners, private, clients, sizing.least or 1, rng
         )
-        return Split(np.flatnonzero(is_public), natural, chosen)
+        return Split(np.flatnonzero(is_public), natural, chosen, held)
     if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in (
         "dirichlet",
         "shards",

@@ -200,11 +200,10 @@ def read_rows(
 
     Raises: `InputError` that names the file.
     """
-    with named_in_errors(path):
-        # A lone carriage return ends no line: who skips lines of bytes counts alike.
-        lines = _list_lines(
-            io.TextIOWrapper(file, "utf-8-sig", newline="\n"), path, before
-        )
+    # A lone carriage return ends no line: who skips lines of bytes counts alike.
+    text = io.TextIOWrapper(file, "utf-8-sig", newline="\n")
+    with named_in_errors(path), _lending(text):
+        lines = _list_lines(text, path, before)
         if mark == " ":
             for number, line in enumerate(lines, before + 1):
                 if cells := line.split():
@@ -219,6 +218,16 @@ def read_rows(
         except csv.Error as error:
             where = f"{path}: line {before + reader.line_num}"
             raise InputError(where=where, problem=f"cannot be read: {error}") from None
+
+
+@contextmanager
+def _lending(text: io.TextIOWrapper) -> Iterator[None]:
+    """Leave the file below to whoever opened it, also where rows are left unread."""
+    try:
+        yield
+    finally:
+        with suppress(ValueError):  # closed by now
+            text.detach()
 
 
 def _list_lines(

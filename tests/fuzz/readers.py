@@ -225,6 +225,8 @@ def graph(path):
 
 run = calls("verify.run:verify")
 devices = calls("ground.tables:read_columns", ["speed", "up"])
+CHOSEN = {"w": ">= 1", "up": [5, 2], "speed": "<= 1"}
+chosen = calls("ground.tables:read_columns", ["speed", "up"], CHOSEN)
 
 
 def measured(path):
@@ -293,7 +295,8 @@ KINDS = {
     "study": ("study.yaml", study, 0.185, None),
     "profile": ("profile.yaml", profile, 0.015, None),
     "measured": ("measured.csv", measured, 0.08, None),
-    "devices": ("devices.csv", devices, 0.08, None),
+    "devices": ("devices.csv", devices, 0.04, None),
+    "chosen rows": ("devices.csv", chosen, 0.04, None),
     "there": ("there.csv", there, 0.08, None),
     "csv trace": ("up.csv", csv_trace, 0.05, None),
     "dated trace": ("dated.csv", dated_trace, 0.03, None),

@@ -25,6 +25,7 @@ GATHERED = (
     "CONTRIBUTING.md",
     "scenarios/README.md",
     "calibration/README.md",
+    "analysis/ADAPTERS.md",
     "analysis/ANSWERS.md",
     "analysis/BALANCE.md",
     "analysis/METHODS.md",

@@ -62,7 +62,7 @@ def test_the_clocks_page_follows_the_story():
     assert told == ["participate", "play", "_spend", "merge", "_play"]
 
 
-LONG = {"studies", "methods", "CONTRIBUTING"}
+LONG = {"studies", "own-methods", "CONTRIBUTING"}
 """Pages whose examples take a minute."""
 RUN = [
     pytest.param(
@@ -115,7 +115,7 @@ def test_examples_run(page, tmp_path, forks):
     """
     script = tmp_path / "example.py"
     code = examples(page).replace('"runs/', f'"{tmp_path}/runs/')
-    if page.stem != "methods":  # which says what its method learns
+    if page.stem != "own-methods":  # which says what its method learns
         code = re.sub(r'"rounds": \d+', '"rounds": 3', code)
     script.write_text(code)
     forks.stdin.write(f"{script}\n")

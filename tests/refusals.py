@@ -25,16 +25,19 @@ import worlds
 import yaml
 
 import simfed
+from simfed import InputError, InputErrors, SimfedError
 from simfed.cli import main
-from simfed.experiment.checks import check, check_world
-from simfed.ground.errors import InputError, InputErrors, SimfedError
-from simfed.ground.reading import parse_yaml
-from simfed.learn.data import load_data
-from simfed.scenario.dataset import DatasetSpec
-from simfed.scenario.fleet_file import validate_fleet
-from simfed.scenario.lines import add_line
-from simfed.scenario.load import load_scenario, validate_scenario
-from simfed.study.plan import plan_study
+from simfed.experiment import check, check_world
+from simfed.ground import parse_yaml
+from simfed.learn import load_data
+from simfed.scenario import (
+    DatasetSpec,
+    add_line,
+    load_scenario,
+    validate_fleet,
+    validate_scenario,
+)
+from simfed.study import plan_study
 
 HERE = Path(__file__).parent / "refusals"
 _KEPT = tempfile.TemporaryDirectory(prefix="simfed-refusals-")

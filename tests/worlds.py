@@ -10,8 +10,7 @@ from typing import Any
 
 import simfed
 from simfed.record import Run
-from simfed.scenario import Scenario, load_scenario
-from simfed.scenario.load import split_key_path
+from simfed.scenario import Scenario, load_scenario, split_key_path
 
 DEVICE = {"training": "50 ms", "compression": "10 ms"}
 TINY = {

@@ -16,6 +16,8 @@ A strategy of your own is one class with the methods of `Sparsifier`, `ValueCode
 and no torch.
 """
 
+from __future__ import annotations
+
 from simfed.compress.codec import (
     Chain,
     Codec,
@@ -46,6 +48,7 @@ from simfed.compress.sparsifiers import (
     Sparsifier,
     TopK,
 )
+from simfed.ground.lazy import load_names
 
 __all__ = [
     "BF16",
@@ -82,3 +85,11 @@ __all__ = [
     "undo",
     "with_error_feedback",
 ]
+
+_HOMES = {
+    "Choice": "choice",
+    "list_choices": "choice",
+}
+
+__all__ += sorted(_HOMES)
+__getattr__ = load_names(__name__, _HOMES)

@@ -21,4 +21,21 @@ The server loop, its modes, policies, rewards and records are the simulation's o
 
 from __future__ import annotations
 
-__all__: list[str] = []
+from simfed.ground.lazy import load_names
+
+_HOMES = {
+    "Gone": "messages",
+    "Instants": "measured",
+    "Listening": "serving",
+    "Message": "messages",
+    "Patience": "peers",
+    "Peers": "peers",
+    "Refused": "messages",
+    "Seat": "access",
+    "Wire": "wire",
+    "join": "joining",
+    "serve": "serving",
+}
+
+__all__ = sorted(_HOMES)
+__getattr__ = load_names(__name__, _HOMES)

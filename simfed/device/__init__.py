@@ -1,5 +1,7 @@
 """Devices: calibration profiles, and clients' processors that scale them."""
 
+from __future__ import annotations
+
 from simfed.device.client import Device, Processor, build_processor
 from simfed.device.load import (
     find_profile,
@@ -10,6 +12,7 @@ from simfed.device.load import (
 )
 from simfed.device.profile import QUANTITIES, ModelWork, Profile
 from simfed.device.spec import DeviceSpec
+from simfed.ground.lazy import load_names
 
 __all__ = [
     "QUANTITIES",
@@ -25,3 +28,14 @@ __all__ = [
     "profile_names",
     "shipped_name",
 ]
+
+_HOMES = {
+    "MeasuredRows": "table",
+    "ProcessorState": "speed",
+    "Regimes": "speed",
+    "Row": "table",
+    "read_table": "table",
+}
+
+__all__ += sorted(_HOMES)
+__getattr__ = load_names(__name__, _HOMES)

@@ -10,5 +10,27 @@ own. Needs the extra `simfed[flower]`; nothing of Flower is imported before a ru
 from __future__ import annotations
 
 from simfed.flower.running import HOST_TIMEOUT_S, read_config, run, run_folder
+from simfed.ground.lazy import load_names
 
 __all__ = ["HOST_TIMEOUT_S", "read_config", "run", "run_folder"]
+
+_HOMES = {
+    "COUNT": "workfile",
+    "Forge": "forge",
+    "HostSpent": "computing",
+    "Kernel": "workfile",
+    "LawPlay": "workfile",
+    "PassSum": "metering",
+    "Price": "price",
+    "SIZE": "workfile",
+    "Visible": "workfile",
+    "WorkCount": "metering",
+    "WorkFile": "workfile",
+    "WorkWatch": "computing",
+    "fit_kinds": "laws",
+    "load_work": "workfile",
+    "write_work": "workfile",
+}
+
+__all__ += sorted(_HOMES)
+__getattr__ = load_names(__name__, _HOMES)

@@ -9,9 +9,9 @@ flows, `Engine` is beneath.
 
 from __future__ import annotations
 
-import importlib
 from typing import TYPE_CHECKING
 
+from simfed.ground.lazy import load_names
 from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.building import build, build_model
@@ -67,8 +67,7 @@ __all__ = [
     "why_not_max_min",
 ]
 
+_HOMES = {"Network": "driver", "Transfer": "driver"}
+"""The driver alone imports SimPy."""
 
-def __getattr__(name: str) -> object:
-    if name in ("Network", "Transfer"):  # the driver alone imports SimPy
-        return getattr(importlib.import_module("simfed.net.driver"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+__getattr__ = load_names(__name__, _HOMES)

@@ -6,25 +6,39 @@ neither simpy nor torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from simfed.ground.lazy import load_names
 
 _HOMES = {
+    "COMPRESSED": "journal",
     "Checkpoint": "checkpoint",
+    "CheckpointFolder": "checkpoint",
+    "Journal": "journal",
+    "LinkUse": "schema",
+    "NAME": "journal",
+    "PolicyValue": "schema",
+    "PrototypeResult": "schema",
     "Recorder": "recorder",
+    "Round": "schema",
     "Run": "read",
     "RunDirectory": "directory",
+    "Span": "schema",
+    "TABLES": "schema",
+    "columns": "schema",
+    "describe_table": "schema",
+    "digest_file": "digest",
+    "digest_manifest": "digest",
+    "digest_scenario": "digest",
+    "digest_value": "digest",
+    "explain_rounds": "summary",
     "fingerprint": "digest",
+    "lock_folder": "lock",
     "open_run": "read",
+    "rank_stragglers": "summary",
+    "read_finished": "journal",
     "read_manifest": "read",
     "summarise": "summary",
     "versions": "manifest",
 }
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = load_names(__name__, _HOMES)

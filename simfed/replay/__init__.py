@@ -7,21 +7,16 @@ can be answered from a record. Imports neither torch nor simpy.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from simfed.ground.lazy import load_names
 
 _HOMES = {
     "Cached": "cached",
     "Trajectory": "store",
     "TrajectoryStore": "store",
+    "digest_named_data": "key",
     "learning_key": "key",
     "learning_setup": "key",
 }
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = load_names(__name__, _HOMES)

@@ -7,22 +7,23 @@ a study. Imports nothing heavy until it is asked to do something.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from simfed.ground.lazy import load_names
 
 _HOMES = {
     "Comparison": "pairs",
+    "Processes": "places",
+    "ScenarioRuns": "kinds",
+    "StudyFolder": "store",
     "StudyResult": "results",
+    "check_plan": "drive",
     "compare": "pairs",
+    "compute_addresses": "address",
+    "draw_study_figure": "page",
     "load_study": "results",
     "plan_study": "plan",
+    "render_study_page": "page",
     "run_study": "drive",
 }
 
 __all__ = sorted(_HOMES)
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
+__getattr__ = load_names(__name__, _HOMES)

@@ -22,8 +22,8 @@ from scipy import stats
 from validation_page import SOURCES, page_parts
 
 import simfed
-from simfed.calibrate.twin_log import read_log
-from simfed.ground.errors import InputError
+from simfed import InputError
+from simfed.calibrate import read_log
 
 
 def test_the_page_is_made_of_the_kept_rows():

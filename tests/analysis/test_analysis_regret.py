@@ -9,8 +9,8 @@ import pandas as pd
 import pytest
 from regret import RegretSample, regret_of, run_with_oracle
 
-from simfed.experiment.running import run
-from simfed.ground.errors import InputError
+from simfed import InputError
+from simfed.experiment import run
 
 ARMS = ["top-k", "random-k", "dense"]
 
@@ -100,7 +100,7 @@ def test_an_arm_that_was_not_played_is_paid_what_a_run_would_pay_that_plays_it()
         def values(self):
             return (0.0,) * len(self.arms)
 
-    from simfed.ground.registry import register
+    from simfed import register
 
     register("policy", "by-plan", Fixed, replace=True)
 

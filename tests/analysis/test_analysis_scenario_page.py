@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from scenario_page import format_page
 
-from simfed.ground.registry import REGISTRIES
-from simfed.scenario.reference import build_scenario_schema
+from simfed.ground import REGISTRIES
+from simfed.scenario import build_scenario_schema
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "scenario.md"
 

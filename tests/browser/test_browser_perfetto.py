@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from simfed.record.read import open_run
-from simfed.report.trace import write_trace
+from simfed.record import open_run
+from simfed.report import write_trace
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 from chromium import watch
 
-from simfed.ground.units import format_bytes, format_duration
-from simfed.record.read import open_run
-from simfed.report.page import write_page
+from simfed.ground import format_duration
+from simfed.ground.units import format_bytes
+from simfed.record import open_run
+from simfed.report import write_page
 
 pytestmark = pytest.mark.browser
 pytest_plugins = ["chromium"]

@@ -197,7 +197,7 @@ def test_validate_checks_every_run_of_a_study(tiny, tmp_path, capsys):
 
 
 def test_debug_shows_the_traceback(tiny):
-    from simfed.ground.errors import InputError
+    from simfed import InputError
 
     with pytest.raises(InputError):
         main(["--debug", "run", "none.yaml"])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from simfed.cli import main
-from simfed.ground.version import VERSION
+from simfed.ground import VERSION
 
 
 def test_version(capsys):

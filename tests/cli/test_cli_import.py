@@ -11,7 +11,8 @@ import yaml
 
 import simfed
 from simfed.cli import main
-from simfed.ground.registry import IMPORTS, registry
+from simfed.ground import IMPORTS
+from simfed.ground.registry import registry
 
 PARTS = """
 import simfed

@@ -12,8 +12,9 @@ import pytest
 import yaml
 
 from simfed.cli import main
-from simfed.ground.registry import IMPORTS, registry
-from simfed.replay.key import digest_named_data
+from simfed.ground import IMPORTS
+from simfed.ground.registry import registry
+from simfed.replay import digest_named_data
 
 READS = """
 from pathlib import Path

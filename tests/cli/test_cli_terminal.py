@@ -8,8 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from simfed.cli import main
-from simfed.cli.terminal import escaping_output
+from simfed.cli import escaping_output, main
 from simfed.ground.names import escape_steering
 
 STEERS = "a\x1b[2J\x07\x9b31m\u202eb"

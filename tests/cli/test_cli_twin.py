@@ -7,10 +7,10 @@ import pandas as pd
 import pytest
 
 import simfed
+from simfed import InputError, InputErrors
+from simfed.calibrate import read_log
 from simfed.calibrate.twin import fit_twin
-from simfed.calibrate.twin_log import read_log
 from simfed.cli import main
-from simfed.ground.errors import InputError, InputErrors
 
 SPEEDS, UPLINKS_MBPS = (1.0, 2.0, 0.5), (1.0, 5.0, 10.0)
 

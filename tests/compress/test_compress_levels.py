@@ -6,8 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed import InputError
-from simfed.compress.choice import Choice, list_choices
-from simfed.compress.codec import check_level, codec_from_spec
+from simfed.compress import Choice, codec_from_spec, list_choices
+from simfed.compress.codec import check_level
 from simfed.ground.levels import Level
 from simfed.ground.registry import registry
 

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import pytest
 
-from simfed.fleet.availability import Daily, Markov
+from simfed.fleet import Daily, Markov
 from simfed.ground.registry import registry
 from simfed.testing import check_availability
 

@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
-from simfed.compress import codec_from_spec
-from simfed.compress.feedback import ErrorFeedback, feedback_for
+from simfed.compress import ErrorFeedback, codec_from_spec, feedback_for
+from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
+from simfed.learn import HostedWorkload
 from simfed.policy import Choice
 from simfed.sim import TimeOnlyWorkload
 

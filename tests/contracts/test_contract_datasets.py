@@ -14,9 +14,7 @@ import numpy as np
 import pytest
 
 from simfed.ground.registry import registry
-from simfed.learn.catalogue import DatasetFacts
-from simfed.learn.data import Dataset
-from simfed.learn.data.store import Published, PublishedFile
+from simfed.learn import Dataset, DatasetFacts, Published, PublishedFile
 from simfed.testing import check_dataset
 
 PUBLISHED = {

@@ -9,8 +9,8 @@ import pytest
 import simfed
 from simfed import InputError
 from simfed.device import load_profile, profile_names
-from simfed.experiment.assembly import list_profiles
-from simfed.ground.registry import REGISTRIES, Registry
+from simfed.experiment import list_profiles
+from simfed.ground import REGISTRIES, Registry
 from simfed.testing import check_device
 
 OWN = sorted((Path(__file__).resolve().parents[2] / "calibration").glob("*.yaml"))

@@ -12,14 +12,12 @@ import pytest
 import torch
 
 from simfed import InputError
-from simfed.ground.method import Field, Work
+from simfed.ground import Field, Streams, Work
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
+from simfed.learn import HostedWorkload, plain_rounds
 from simfed.learn.methods.fedmd import FedMD
 from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.local_only import LocalOnly
-from simfed.learn.plain import plain_rounds
 from simfed.scenario import Scenario
 from simfed.testing import check_method
 

@@ -6,9 +6,8 @@ import torch
 from torch import nn
 
 from simfed.ground.registry import registry
-from simfed.learn.catalogue import ModelFacts
-from simfed.learn.models import LeNet5Half, LogisticRegression
-from simfed.learn.models.layers import ReluPool
+from simfed.learn import LogisticRegression, ModelFacts, ReluPool
+from simfed.learn.models import LeNet5Half
 from simfed.testing import check_model
 
 

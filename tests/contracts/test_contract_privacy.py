@@ -10,8 +10,9 @@ from typing import get_args
 
 import pytest
 
-from simfed.ground.registry import REGISTRIES, registry
-from simfed.scenario.load import validate_scenario
+from simfed.ground import REGISTRIES
+from simfed.ground.registry import registry
+from simfed.scenario import validate_scenario
 from simfed.tasks.covered import (
     ASKED,
     KEYS,

@@ -4,11 +4,9 @@ import logging
 
 from websockets.asyncio.client import connect
 
-from simfed.deploy.access import Seat
-from simfed.deploy.messages import Gone, Message
-from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.wire import ClientEnd, Wire
-from simfed.learn.parcel import pack
+from simfed.deploy import Gone, Message, Patience, Peers, Seat, Wire
+from simfed.deploy.wire import ClientEnd
+from simfed.learn import pack
 
 TOKEN = "a-secret-of-many-bytes"
 LIFE = "0123456789abcdef"

@@ -9,9 +9,7 @@ import time
 from contextlib import contextmanager
 from subprocess import TimeoutExpired
 
-from simfed.deploy.joining import join
-from simfed.deploy.peers import Patience, Peers
-from simfed.deploy.serving import Listening, serve
+from simfed.deploy import Listening, Patience, Peers, join, serve
 from simfed.ground.registry import registry
 from simfed.learn import apart
 from simfed.scenario import Scenario

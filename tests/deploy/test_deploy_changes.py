@@ -5,13 +5,10 @@ import numpy as np
 import pytest
 import torch
 
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.apart import read_answer
-from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed import InputError
+from simfed.ground import Streams
+from simfed.learn import ChangesDown, ChangesHeld, HostedWorkload, Parcel, read_answer
 from simfed.learn.changes import Changes
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.parcel import Parcel
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,11 @@ import pytest
 from test_deploy_loopback import CHANGES, assert_same_learning
 
 import simfed
-from simfed.deploy.peers import Patience
+from simfed import Interrupted, RunFailed
+from simfed.deploy import Listening, Patience, serve
 from simfed.deploy.playing import Remote
-from simfed.deploy.serving import Listening, serve
-from simfed.ground.errors import Interrupted, RunFailed
 from simfed.learn import apart
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 
 class Vanishes(Exception):

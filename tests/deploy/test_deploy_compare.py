@@ -14,13 +14,12 @@ import yaml
 from typer.testing import CliRunner
 
 import simfed
+from simfed.calibrate import fit_profile, format_profile
 from simfed.calibrate.from_run import centre_rows
-from simfed.calibrate.profiles import fit_profile, format_profile
 from simfed.cli import main
 from simfed.cli.app import app
 from simfed.deploy.fidelity import fidelity
-from simfed.device import load_profile
-from simfed.device.table import read_table
+from simfed.device import load_profile, read_table
 
 sys.path.append(str(Path(__file__).parents[1] / "experiment"))
 
@@ -203,7 +202,7 @@ NOT_TOLD = {
 def test_what_is_forged_in_a_run_that_no_clock_plays_again_is_found(pair, tmp_path):
     from forging import VALUES
 
-    from simfed.verify.run import verify
+    from simfed.verify import verify
 
     assert verify(pair[1]) == []
     cases = {

@@ -13,12 +13,12 @@ import pytest
 from test_deploy_loopback import assert_same_learning
 
 import simfed
+from simfed import InputError
 from simfed.deploy import shaping
 from simfed.deploy.local import deploy
 from simfed.deploy.warden import Warden
-from simfed.ground.errors import InputError
 from simfed.net import Star
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 SLOW = {**worlds.TIMES, "speed": 0.5}
 # slow enough for a transfer to take much longer than a busy processor delays its end

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 import simfed
-from simfed.learn.apart_changes import ChangesDown, ChangesHeld
+from simfed.learn import ChangesDown, ChangesHeld
 from simfed.learn.own_losses import OwnLosses
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 LEARNED = {
     "prototypes": None,
@@ -287,7 +287,7 @@ def test_every_method_learns_the_bits_of_the_simulation(method):
     ids=str,
 )
 def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
-    from simfed.compress.codec import codec_from_spec
+    from simfed.compress import codec_from_spec
 
     clients = [{"count": 3, "prototype": "small", "device": worlds.TIMES}]
     plan = worlds.scenario(
@@ -301,7 +301,7 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
 
 
 def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
-    from simfed.compress.codec import codec_from_spec
+    from simfed.compress import codec_from_spec
 
     layers = {"layers": {"*weight": "svd(1)", "*bias": "periodic-k@20%"}}
     plan = worlds.scenario(

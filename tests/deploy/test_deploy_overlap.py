@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from simfed.deploy.serving import serve
-from simfed.ground.errors import InputError, InputErrors
-from simfed.scenario.fleet_file import validate_fleet
+from simfed import InputError, InputErrors
+from simfed.deploy import serve
+from simfed.scenario import validate_fleet
 
 GROUP = {"count": 2, "device": "x86-2core-vm", "overlap": {"chunks": 4}}
 

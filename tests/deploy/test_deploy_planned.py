@@ -9,9 +9,9 @@ import pytest
 from test_deploy_loopback import assert_same_learning
 
 import simfed
-from simfed.ground.errors import InputError
-from simfed.learn.methods import Averaging
-from simfed.verify.run import verify
+from simfed import InputError
+from simfed.learn import Averaging
+from simfed.verify import verify
 
 
 def group(**more):

@@ -11,12 +11,11 @@ import pytest
 from test_deploy_loopback import assert_same_learning
 
 import simfed
-from simfed.deploy import peers
-from simfed.deploy.serving import Listening
-from simfed.experiment.checks import check_parts
-from simfed.ground.errors import InputErrors, Interrupted
+from simfed import InputErrors, Interrupted
+from simfed.deploy import Listening, peers
+from simfed.experiment import check_parts
 from simfed.ground.registry import registry
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 RUNS = 12
 MODES = (

@@ -12,10 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from simfed.learn import apart
+from simfed.learn import Parcel, apart, pack, unpack
 from simfed.learn.apart import TaskAnswer
-from simfed.learn.parcel import Parcel, pack, unpack
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 TINY = {
     "method": "fedavg",

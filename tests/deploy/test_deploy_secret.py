@@ -14,14 +14,11 @@ import deploy_worlds as worlds
 import pytest
 
 import simfed
+from simfed import InputError
 from simfed.cli import main
-from simfed.deploy import joining
+from simfed.deploy import Gone, Listening, Refused, join, joining
 from simfed.deploy.access import load_client_tls, load_server_tls
 from simfed.deploy.certificate import make_certificate
-from simfed.deploy.joining import join
-from simfed.deploy.messages import Gone, Refused
-from simfed.deploy.serving import Listening
-from simfed.ground.errors import InputError
 
 
 @pytest.fixture(scope="module")

@@ -23,12 +23,11 @@ from deploy_talks import (
 )
 from websockets.exceptions import InvalidStatus
 
+from simfed import InputError, RunFailed
+from simfed.deploy import Gone, Message, Refused, join
 from simfed.deploy.access import is_here, read_token, require_guard
-from simfed.deploy.joining import join
-from simfed.deploy.messages import Gone, Message, Refused
-from simfed.ground.errors import InputError, RunFailed
-from simfed.ground.version import VERSION
-from simfed.learn.parcel import Parcel, pack, unpack
+from simfed.ground import VERSION
+from simfed.learn import Parcel, pack, unpack
 
 
 @pytest.fixture

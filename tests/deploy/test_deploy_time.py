@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from simfed.deploy import Instants, Refused
 from simfed.deploy.clocks import ClockLine, Exchange
-from simfed.deploy.measured import Instants, lay_out_legs
-from simfed.deploy.messages import Refused
+from simfed.deploy.measured import lay_out_legs
 from simfed.deploy.world import RealTime
 
 seconds = st.floats(0, 10)

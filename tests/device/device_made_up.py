@@ -3,8 +3,7 @@
 import csv
 import math
 
-from simfed.device import ModelWork
-from simfed.device.table import MeasuredRows, Row
+from simfed.device import MeasuredRows, ModelWork, Row
 
 WORK = {
     "small": ModelWork(20_000, 1e6, 3e6),

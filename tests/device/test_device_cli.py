@@ -5,10 +5,9 @@ import pytest
 from device_made_up import measured_table, write_csv
 from typer.testing import CliRunner
 
+from simfed import BrokenInvariant, InputError
 from simfed.cli.calibrate import app
-from simfed.device import load_profile
-from simfed.device.table import MeasuredRows, Row
-from simfed.ground.errors import BrokenInvariant, InputError
+from simfed.device import MeasuredRows, Row, load_profile
 
 PNG = b"\x89PNG"
 

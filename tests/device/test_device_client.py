@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
-from simfed.device import build_processor, load_profile
-from simfed.device.spec import DeviceSpec
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
+from simfed import InputError
+from simfed.device import DeviceSpec, build_processor, load_profile
+from simfed.ground import Streams
 from simfed.scenario.load import validate_as
 
 

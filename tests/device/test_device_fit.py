@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from device_made_up import WORK, measured_table
 
-from simfed.calibrate.check import compare
+from simfed import InputError
+from simfed.calibrate import compare, fit_profile, format_profile
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
-from simfed.calibrate.profiles import fit_profile, format_profile
 from simfed.calibrate.spread import (
     QUANTILE,
     estimate_coverage,
@@ -19,12 +19,18 @@ from simfed.calibrate.spread import (
     estimate_typical_variance,
 )
 from simfed.calibrate.starts import add_starts
-from simfed.device import DeviceSpec, ModelWork, build_processor, load_profile
+from simfed.device import (
+    DeviceSpec,
+    MeasuredRows,
+    ModelWork,
+    Row,
+    build_processor,
+    load_profile,
+    read_table,
+)
 from simfed.device.laws import ACROSS_MODELS, LAWS, PER_MODEL
 from simfed.device.noise import Measured, fit_noise
-from simfed.device.table import MeasuredRows, Row, read_table
-from simfed.ground.errors import InputError
-from simfed.ground.method import Work
+from simfed.ground import Work
 
 K = np.array([100.0, 300, 1000, 3000, 10_000, 30_000])
 SIZES = {

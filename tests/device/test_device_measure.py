@@ -7,16 +7,16 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from simfed import InputError, Interrupted
+from simfed.calibrate import MeasurementPlan, fit_profile
 from simfed.calibrate import measure as measuring
-from simfed.calibrate.measure import MeasuredCase, MeasurementPlan, measure
-from simfed.calibrate.profiles import fit_profile
+from simfed.calibrate.measure import MeasuredCase, measure
 from simfed.cli import main
 from simfed.compress import ErrorFeedback
-from simfed.device.table import read_table
-from simfed.ground.errors import InputError, Interrupted
+from simfed.device import read_table
+from simfed.learn import LeNetPasses, build_model
 from simfed.learn.catalogue import facts
-from simfed.learn.models import build_model, plain
-from simfed.learn.models.lenet_passes import LeNetPasses
+from simfed.learn.models import plain
 
 SMALL = {
     "models": (("lenet5-half", "mnist-mini"),),

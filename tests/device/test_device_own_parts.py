@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from simfed.cli import main
-from simfed.ground.registry import IMPORTS, registry
+from simfed.ground import IMPORTS
+from simfed.ground.registry import registry
 
 PARTS = """
 import simfed

@@ -13,10 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.device import load_profile, profile_folders, profile_names
+from simfed import InputError
+from simfed.device import ModelWork, load_profile, profile_folders, profile_names
 from simfed.device.curve import Points
-from simfed.device.profile import ModelWork
-from simfed.ground.errors import InputError
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"
 

@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simfed.device import load_profile, profile_names
-from simfed.device.profile import ModelWork
-from simfed.ground.errors import InputError
+from simfed import InputError
+from simfed.device import ModelWork, load_profile, profile_names
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -4,10 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.device import DeviceSpec, build_processor, load_profile
+from simfed.device import (
+    DeviceSpec,
+    ProcessorState,
+    Regimes,
+    build_processor,
+    load_profile,
+)
 from simfed.device.quota import Quota
-from simfed.device.speed import ProcessorState, Regimes
-from simfed.ground.seeding import Streams
+from simfed.ground import Streams
 
 CONTAINER = Quota(0.15, 0.1)
 

@@ -14,14 +14,15 @@ import yaml
 from typer.testing import CliRunner
 
 import simfed
-from simfed.calibrate.measure import MeasurementPlan, measure
+from simfed import InputError
+from simfed.calibrate import MeasurementPlan
+from simfed.calibrate.measure import measure
 from simfed.calibrate.works import find_works
 from simfed.cli.calibrate import app as calibrate
 from simfed.cli.show import app as show
-from simfed.device import ModelWork, load_profile
-from simfed.device.table import read_table
-from simfed.ground.errors import InputError
-from simfed.learn.catalogue import facts, model_facts
+from simfed.device import ModelWork, load_profile, read_table
+from simfed.learn import model_facts
+from simfed.learn.catalogue import facts
 from simfed.testing import check_device
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"

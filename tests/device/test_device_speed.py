@@ -10,11 +10,17 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simfed.device import DeviceSpec, build_processor, load_profile
+from simfed import InputError
+from simfed.device import (
+    DeviceSpec,
+    ProcessorState,
+    Regimes,
+    build_processor,
+    load_profile,
+)
 from simfed.device.spec import CoresSpec
-from simfed.device.speed import ClockSteps, Load, ProcessorState, Regimes, Thermal
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
+from simfed.device.speed import ClockSteps, Load, Thermal
+from simfed.ground import Streams
 
 
 @pytest.fixture

@@ -4,11 +4,10 @@ from pathlib import Path
 
 import pytest
 
-from simfed.calibrate.check import compare
-from simfed.calibrate.profiles import fit_profile
-from simfed.device import ModelWork, load_profile
-from simfed.device.table import compute_medians, read_table
-from simfed.ground.errors import InputError
+from simfed import InputError
+from simfed.calibrate import compare, fit_profile
+from simfed.device import ModelWork, load_profile, read_table
+from simfed.device.table import compute_medians
 from simfed.learn.catalogue import facts
 
 CALIBRATION = Path(__file__).parents[2] / "calibration"

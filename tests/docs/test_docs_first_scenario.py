@@ -22,7 +22,7 @@ def test_its_lines_are_those_of_the_quickstart():
 
 
 def test_what_it_says_of_defaults_and_sizes_is_so():
-    from simfed.learn.catalogue import model_facts
+    from simfed.learn import model_facts
 
     scenario = simfed.load_scenario(ROOT / "scenarios" / "quickstart.yaml")
     assert scenario.method.kind == "fedkd"

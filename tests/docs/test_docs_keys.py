@@ -12,10 +12,9 @@ import typer.main
 
 from simfed.cli.app import app
 from simfed.device.load import PHASES
-from simfed.flower.workfile import WorkFile
+from simfed.flower import WorkFile
 from simfed.ground.registry import registry
-from simfed.scenario.fleet_file import FleetFile
-from simfed.scenario.reference import build_scenario_schema
+from simfed.scenario import FleetFile, build_scenario_schema
 from simfed.scenario.study import Study
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

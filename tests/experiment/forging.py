@@ -15,17 +15,19 @@ import pyarrow.parquet as pq
 import yaml
 from safetensors.numpy import load_file, save_file
 
-from simfed.record import fingerprint, open_run, summarise
-from simfed.record.digest import (
+from simfed.record import (
+    COMPRESSED,
+    TABLES,
+    columns,
     digest_file,
     digest_manifest,
     digest_scenario,
-    digest_text,
     digest_value,
-    sha256,
+    fingerprint,
+    open_run,
+    summarise,
 )
-from simfed.record.journal import COMPRESSED
-from simfed.record.schema import TABLES, columns
+from simfed.record.digest import digest_text, sha256
 
 TINY = """
 name: tiny

@@ -6,7 +6,7 @@ import changes_worlds as worlds
 import pytest
 from changes_worlds import MODES, D
 
-from simfed.experiment.running import run
+from simfed.experiment import run
 from simfed.replay import TrajectoryStore
 
 CHANGE = worlds.TOP_K_BYTES[200]

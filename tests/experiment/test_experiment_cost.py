@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 import simfed
+from simfed import RunFailed
 from simfed.cli import main
 from simfed.experiment import cost
 from simfed.experiment.cost import _extrapolate, _Play, _Seconds, estimate_cost
-from simfed.ground.errors import RunFailed
 from simfed.ground.inputs import list_files_below
 from simfed.scenario import Scenario
 

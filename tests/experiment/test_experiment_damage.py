@@ -8,7 +8,7 @@ from forging import TINY
 import simfed
 from simfed import InputError
 from simfed.record import open_run
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 FULL, CLOCK = "full", "time-only"
 

@@ -10,10 +10,10 @@ import distributed
 import pytest
 import worlds
 
+from simfed import InputError, RunFailed
 from simfed.experiment import dask_pool
 from simfed.experiment.progress import RunProgress
 from simfed.ground.cluster import SchedulerConnection
-from simfed.ground.errors import InputError, RunFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore::ResourceWarning")
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.experiment.assembly import make_parts
-from simfed.verify.run import verify
+from simfed.experiment import make_parts
+from simfed.verify import verify
 
 FILES = Path(__file__).parents[2] / "scenarios" / "files"
 SCENARIOS = sorted(FILES.glob("*.yaml"))

@@ -14,8 +14,7 @@ from forging import TINY, read_journal, write_journal
 import simfed
 from simfed import InputError, Interrupted, RunFailed
 from simfed.cli import main
-from simfed.record.digest import digest_value
-from simfed.record.journal import COMPRESSED, NAME, Journal, read_finished
+from simfed.record import COMPRESSED, NAME, Journal, digest_value, read_finished
 from simfed.replay.journaled import Journaled
 
 

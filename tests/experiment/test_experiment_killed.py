@@ -17,7 +17,7 @@ from pathlib import Path
 import pytest
 
 import simfed
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 SCENARIO = """
 name: killed

@@ -5,8 +5,8 @@ import pytest
 import worlds
 
 from simfed import InputErrors
-from simfed.experiment.checks import check
-from simfed.scenario.load import validate_scenario
+from simfed.experiment import check
+from simfed.scenario import validate_scenario
 
 TIMES = dict.fromkeys(("training", "compression", "inference", "distillation"), "1 ms")
 

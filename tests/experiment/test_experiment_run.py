@@ -17,10 +17,10 @@ import yaml
 
 import simfed
 from simfed import InputError, InputErrors, Interrupted, RunFailed
-from simfed.experiment.assembly import list_profiles
+from simfed.experiment import list_profiles
 from simfed.experiment.running import choose_workers
 from simfed.record import read_manifest
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 TINY = """
 name: tiny

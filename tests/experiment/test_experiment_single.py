@@ -5,8 +5,8 @@ import pytest
 import worlds
 
 from simfed import InputError, InputErrors
-from simfed.experiment.checks import check
-from simfed.scenario.load import validate_scenario
+from simfed.experiment import check
+from simfed.scenario import validate_scenario
 
 
 def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **training):

@@ -16,8 +16,7 @@ from forging import (
 )
 
 import simfed
-from simfed.verify import again
-from simfed.verify.run import verify
+from simfed.verify import again, verify
 
 LEARNS = (
     TINY.replace(

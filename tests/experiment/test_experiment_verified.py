@@ -12,8 +12,8 @@ from forging import Forgery
 import simfed
 from simfed import InputError, RunFailed
 from simfed.cli import main
-from simfed.learn.objective import Classification, NextToken
-from simfed.verify.run import verify
+from simfed.learn import Classification, NextToken
+from simfed.verify import verify
 
 SEEN = np.random.default_rng(0).normal(size=(120, 2))
 DEVICE = {

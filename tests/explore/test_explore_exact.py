@@ -11,10 +11,10 @@ import pytest
 import yaml
 
 import simfed
+from simfed.explore import ExploredWorld, play
 from simfed.explore.settings import apply_setting, complete_setting, list_knobs
-from simfed.explore.world import ExploredWorld, play
-from simfed.record.summary import explain_rounds
-from simfed.report.gantt_data import build_gantt_data, order_kinds
+from simfed.record import explain_rounds
+from simfed.report import build_gantt_data, order_kinds
 
 HOST = {"device": {"profile": "x86-2core-vm"}}
 STAR = {

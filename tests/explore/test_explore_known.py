@@ -8,9 +8,9 @@ import yaml
 from worlds import TINY
 
 import simfed
+from simfed import InputErrors
+from simfed.explore import ExploredWorld, play
 from simfed.explore.real import LearningJob
-from simfed.explore.world import ExploredWorld, play
-from simfed.ground.errors import InputErrors
 
 WORLD = {**TINY, "rounds": 8, "evaluation": {"every": 1}, "compression": {"k": 400}}
 SHAKY = {

@@ -21,10 +21,10 @@ from typer.testing import CliRunner
 from worlds import TINY
 
 import simfed
+from simfed import InputError, InputErrors
 from simfed.cli.app import app
+from simfed.explore import ExploredWorld
 from simfed.explore.player import QuestionQueue
-from simfed.explore.world import ExploredWorld
-from simfed.ground.errors import InputError, InputErrors
 
 SCENARIO = {**TINY, "rounds": 4}
 

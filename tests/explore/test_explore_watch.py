@@ -15,8 +15,8 @@ import yaml
 from worlds import TINY
 
 import simfed
-from simfed.explore.world import ExploredWorld, play
-from simfed.ground.errors import Interrupted
+from simfed import Interrupted
+from simfed.explore import ExploredWorld, play
 
 WORLD = {**TINY, "rounds": 6, "evaluation": {"every": 1}}
 

@@ -11,18 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.fleet.availability import (
-    Always,
-    Availability,
-    Daily,
-    Intervals,
-    Markov,
-    PresenceTrace,
-)
-from simfed.fleet.columns import Fleet
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.scenario.load import validate_scenario
+from simfed import InputError
+from simfed.fleet import Availability, Daily, Fleet, Markov
+from simfed.fleet.availability import Always, Intervals, PresenceTrace
+from simfed.ground import Streams
+from simfed.scenario import validate_scenario
 
 H = 3600.0
 

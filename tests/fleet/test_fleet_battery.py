@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import simfed
-from simfed.fleet.battery import Battery
-from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.seeding import Streams
-from simfed.scenario.load import validate_scenario
+from simfed import InputError, InputErrors
+from simfed.fleet import Battery
+from simfed.ground import Streams
+from simfed.scenario import validate_scenario
 
 H = 3600.0
 SMALL = {"capacity_j": 10_000.0, "charge_w": 1.0, "low": 0.2, "back": 0.5}

@@ -8,9 +8,9 @@ import pytest
 import worlds
 
 from simfed import InputError
-from simfed.experiment.assembly import Parts
-from simfed.ground import tables
-from simfed.ground.tables import Condition, read_columns
+from simfed.experiment import Parts
+from simfed.ground import read_columns, tables
+from simfed.ground.tables import Condition
 
 # As FedScale's capacities of devices: milliseconds per sample, kbit/s.
 FEDSCALE = """\

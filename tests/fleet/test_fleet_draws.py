@@ -9,10 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed.fleet.columns import FIELDS, Fleet
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.scenario.load import validate_scenario
+from simfed import InputError
+from simfed.fleet import Fleet
+from simfed.fleet.columns import FIELDS
+from simfed.ground import Streams
+from simfed.scenario import validate_scenario
 
 SPEED = {"lognormal": {"median": 0.3, "cv": 0.5}}
 UP = {"lognormal": {"median": "10 Mbps", "cv": 0.8, "low": "1 Mbps"}}

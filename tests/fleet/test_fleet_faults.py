@@ -6,10 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from simfed.fleet.faults import Exponential, FaultsSpec, Messages, Rhythm, Strikes
-from simfed.ground.distributions import Discrete, UniformLaw
-from simfed.ground.errors import RunFailed
-from simfed.ground.seeding import Streams
+from simfed import RunFailed
+from simfed.fleet import FaultsSpec, Messages, Rhythm
+from simfed.fleet.faults import Exponential, Strikes
+from simfed.ground import Discrete, Streams, UniformLaw
 
 
 def strikes(between, lasts, *keys, seed=0):

@@ -12,17 +12,17 @@ import pytest
 from forging import Forgery
 
 import simfed
-from simfed.deploy.serving import serve
-from simfed.ground.errors import InputError
-from simfed.ground.method import Size, Who
-from simfed.scenario.load import validate_scenario
+from simfed import InputError
+from simfed.deploy import serve
+from simfed.ground import Size, Who
+from simfed.scenario import validate_scenario
 from simfed.tasks.privacy import (
     compute_divergences,
     compute_epsilon,
     find_unprovable,
     make_account,
 )
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 pytestmark = pytest.mark.privacy
 

@@ -13,8 +13,8 @@ import yaml
 import simfed
 from simfed.cli import main
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.replay.key import learning_key
-from simfed.scenario.load import validate_scenario
+from simfed.replay import learning_key
+from simfed.scenario import validate_scenario
 
 SCENARIO = {
     "name": "drawn",

@@ -8,6 +8,8 @@ import math
 import numpy as np
 import pytest
 
+from simfed import InputError
+from simfed.fleet import cohort
 from simfed.fleet.selection import (
     All,
     BySamples,
@@ -16,10 +18,8 @@ from simfed.fleet.selection import (
     Oort,
     Poisson,
     UniformSelection,
-    cohort,
 )
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
+from simfed.ground import Streams
 
 
 def facts(n, **columns):

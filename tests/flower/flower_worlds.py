@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 import simfed
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 DEVICE = "x86-2core-vm"
 PROJECT = """

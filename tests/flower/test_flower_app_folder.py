@@ -13,7 +13,7 @@ from flower_worlds import write_app
 
 import simfed
 from simfed.cli import main
-from simfed.record.read import open_run
+from simfed.record import open_run
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIG = """times = 2

@@ -12,9 +12,8 @@ import time
 import pytest
 from flower_worlds import write_app
 
+from simfed.flower import Forge, WorkWatch
 from simfed.flower.children import UsageMeter, list_children, read_children_s
-from simfed.flower.computing import WorkWatch
-from simfed.flower.forge import Forge
 
 APP = """
 import os, signal, subprocess, sys, time

@@ -12,7 +12,7 @@ import pytest
 from flower_worlds import DEVICE, client, fleet, payload, play, to
 from flwr.common.constant import ErrorCode
 
-from simfed.ground.errors import InputError, RunFailed
+from simfed import InputError, RunFailed
 
 
 def ask_all(grid, context):

@@ -16,8 +16,8 @@ import pytest
 import torch
 from flower_worlds import DEVICE, client, fleet, payload, play, to
 
+from simfed import RunFailed
 from simfed.flower.work import NodeClock
-from simfed.ground.errors import RunFailed
 
 METERED = {"computing": "metered"}
 SPEEDS = tuple(

@@ -14,21 +14,20 @@ from flower_worlds import client, fleet, payload, play, to, write_app
 
 from simfed.cli import main
 from simfed.device import ModelWork, Processor, load_profile
-from simfed.flower.forge import Forge
-from simfed.flower.workfile import (
+from simfed.flower import (
     COUNT,
     SIZE,
+    Forge,
     Kernel,
-    KindLaw,
-    LawError,
     LawPlay,
     WorkFile,
     load_work,
     write_work,
 )
+from simfed.flower.workfile import KindLaw, LawError
 from simfed.learn.catalogue import facts
-from simfed.record.read import open_run
-from simfed.report.page import build_page
+from simfed.record import open_run
+from simfed.report import build_page
 
 CONFIG = """num-server-rounds = 4
 local-epochs = 2

@@ -10,24 +10,26 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from simfed import InputError, InputErrors
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower.computing import HostSpent
-from simfed.flower.laws import MessageRow, fit_kinds
-from simfed.flower.metering import PassSum, WorkCount
-from simfed.flower.price import Price
-from simfed.flower.workfile import (
+from simfed.flower import (
     COUNT,
     SIZE,
+    HostSpent,
     Kernel,
     LawPlay,
+    PassSum,
+    Price,
     Visible,
+    WorkCount,
     WorkFile,
+    fit_kinds,
     load_work,
     write_work,
 )
-from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import InputError, InputErrors
-from simfed.scenario.fleet_file import Computing
+from simfed.flower.laws import MessageRow
+from simfed.ground import read_arithmetic
+from simfed.scenario import Computing
 
 KERNEL = Kernel(parameters=61706, flops=2263920.0, seconds=0.002)
 CONFIG = {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.1, "model": "small"}

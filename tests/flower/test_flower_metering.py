@@ -9,14 +9,12 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from simfed import InputError
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower.computing import HostSpent, WorkWatch
-from simfed.flower.metering import FlopMeter, PassSum, WorkCount
-from simfed.flower.price import Price
-from simfed.ground.errors import InputError
-from simfed.learn.catalogue import model_facts
-from simfed.learn.models import build_model
-from simfed.scenario.fleet_file import Computing
+from simfed.flower import HostSpent, PassSum, Price, WorkCount, WorkWatch
+from simfed.flower.metering import FlopMeter
+from simfed.learn import build_model, model_facts
+from simfed.scenario import Computing
 
 SHAPE = (1, 28, 28)
 

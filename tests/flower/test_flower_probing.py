@@ -10,10 +10,9 @@ import math
 import numpy as np
 import pytest
 
-from simfed.flower.computing import HostSpent
+from simfed import RunFailed
+from simfed.flower import COUNT, SIZE, HostSpent, Visible, WorkCount, fit_kinds
 from simfed.flower.forge import PlayOutcome
-from simfed.flower.laws import fit_kinds
-from simfed.flower.metering import WorkCount
 from simfed.flower.probing import (
     MOST_REPEATS,
     NodeGroup,
@@ -22,9 +21,8 @@ from simfed.flower.probing import (
     list_numbers,
     probe,
 )
-from simfed.flower.workfile import COUNT, NOTHING, SIZE, Visible
-from simfed.ground.arithmetic import read_arithmetic
-from simfed.ground.errors import RunFailed
+from simfed.flower.workfile import NOTHING
+from simfed.ground import read_arithmetic
 
 CONFIG = {
     "num-server-rounds": 9,

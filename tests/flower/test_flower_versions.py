@@ -7,9 +7,9 @@ from importlib import metadata
 import pytest
 
 import simfed
+from simfed import InputError
 from simfed.cli import main
 from simfed.flower.versions import flower_version
-from simfed.ground.errors import InputError
 
 
 def pretend(monkeypatch, version):

@@ -93,8 +93,7 @@ checkpoint: {every: 1}
 def corpus(folder):
     """One good example of everything, in this folder."""
     import simfed
-    from simfed.record.checkpoint import Checkpoint, CheckpointFolder
-    from simfed.record.journal import NAME, Journal
+    from simfed.record import NAME, Checkpoint, CheckpointFolder, Journal
 
     folder.mkdir(parents=True, exist_ok=True)
     calibration = fuzz.ROOT / "calibration"
@@ -145,7 +144,7 @@ def arrays():
 
 
 def cache(folder):
-    from simfed.replay.store import TrajectoryStore
+    from simfed.replay import TrajectoryStore
 
     trajectory = TrajectoryStore(folder).open("key", {"what": "x"})
     trajectory.add("n0", {"losses": [1.0, 2.0]})
@@ -172,7 +171,7 @@ GRAPHML = """<?xml version="1.0" encoding="UTF-8"?>
 
 
 def scenario(path):
-    from simfed.experiment.checks import check_parts
+    from simfed.experiment import check_parts
     from simfed.scenario import dump_scenario, load_scenario
 
     loaded = load_scenario(path)
@@ -234,20 +233,20 @@ def measured(path):
 
 
 def cases(path):
-    from simfed.ground.inputs import read_json
+    from simfed.ground import read_json
     from simfed.net.cases import parse_case
 
     parse_case(read_json(path))
 
 
 def checkpoint(path):
-    from simfed.record.checkpoint import CheckpointFolder
+    from simfed.record import CheckpointFolder
 
     CheckpointFolder(path / "checkpoint", "id").load()
 
 
 def kept(path):
-    from simfed.replay.store import TrajectoryStore
+    from simfed.replay import TrajectoryStore
 
     store = TrajectoryStore(path)
     trajectory = store.open("key", {"what": "x"})
@@ -263,8 +262,7 @@ def kept(path):
 
 
 def seal_run(folder):
-    from simfed.record import fingerprint, open_run
-    from simfed.record.digest import digest_manifest, digest_scenario
+    from simfed.record import digest_manifest, digest_scenario, fingerprint, open_run
 
     manifest = json.loads((folder / "manifest.json").read_text())
     manifest["scenario_sha256"] = digest_scenario(
@@ -278,7 +276,7 @@ def seal_run(folder):
 
 
 def seal_checkpoint(folder):
-    from simfed.record.digest import digest_file, digest_value
+    from simfed.record import digest_file, digest_value
 
     for name in ("state.json", "earlier.json"):
         state = json.loads((folder / name).read_text())

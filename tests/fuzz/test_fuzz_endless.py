@@ -12,10 +12,9 @@ import readers
 
 import simfed
 from simfed import InputErrors, SimfedError
-from simfed.learn.data import files_digest, labels_in
-from simfed.scenario import load_scenario
-from simfed.scenario.dataset import DatasetSpec
-from simfed.verify.run import verify
+from simfed.learn import files_digest, labels_in
+from simfed.scenario import DatasetSpec, load_scenario
+from simfed.verify import verify
 
 SPARSE_BYTES = 1 << 42
 LIMIT_S = 20
@@ -212,13 +211,13 @@ def test_a_study_is_none_then(tmp_path, make):
 
 
 def test_files_of_the_system_that_say_they_are_empty_are_not_waited_for():
-    from simfed.ground.inputs import read_bytes
+    from simfed.ground import read_bytes
 
     assert read_bytes("/proc/self/stat") == b""
 
 
 def test_the_profiles_of_a_folder_are_listed_past_a_pipe(tmp_path):
-    from simfed.device.load import profile_names
+    from simfed.device import profile_names
 
     pipe(tmp_path / "p.yaml")
     assert "p" not in profile_names([tmp_path])

@@ -11,7 +11,7 @@ import readers
 import yaml
 
 from simfed import InputError, InputErrors
-from simfed.ground.reading import parse_yaml
+from simfed.ground import parse_yaml
 
 ODD = [10**400, 1e308, math.nan, True]
 MORE = [

@@ -22,11 +22,9 @@ import deploy_talks as talks
 from deploy_talks import LIFE, MOST, TOKEN
 
 from simfed import RunFailed, SimfedError
-from simfed.deploy import joining
-from simfed.deploy.access import Seat
-from simfed.deploy.messages import Message
-from simfed.deploy.wire import ServerEnd, Wire
-from simfed.learn.parcel import Parcel
+from simfed.deploy import Message, Seat, Wire, joining
+from simfed.deploy.wire import ServerEnd
+from simfed.learn import Parcel
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "30000"))
 """Messages that a server gets in the long test; a client gets a fiftieth of them."""

@@ -11,11 +11,11 @@ import pytest
 from mutations import STRANGE, mutated_bytes, mutated_tree, rng_of
 
 from simfed import InputError
-from simfed.deploy.measured import Instants, read_busy
-from simfed.deploy.messages import Refused
-from simfed.ground.seeding import Streams
-from simfed.learn.apart import RealClient, make_server_workload, read_answer
-from simfed.learn.parcel import Parcel, pack, unpack
+from simfed.deploy import Instants, Refused
+from simfed.deploy.measured import read_busy
+from simfed.ground import Streams
+from simfed.learn import Parcel, pack, read_answer, unpack
+from simfed.learn.apart import RealClient, make_server_workload
 from simfed.policy import Choice
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))

@@ -159,7 +159,7 @@ def resumed(scenario, out):
 
 def replayed(scenario, folder):
     """The same, its learning answered from what a first run recorded there."""
-    from simfed.replay.store import TrajectoryStore
+    from simfed.replay import TrajectoryStore
 
     store = TrajectoryStore(folder)
     play(scenario, trajectories=store)

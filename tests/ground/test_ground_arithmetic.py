@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed import InputError
-from simfed.ground.arithmetic import read_arithmetic
+from simfed.ground import read_arithmetic
 
 NUMBERS = st.floats(-1e6, 1e6, allow_subnormal=False)
 

@@ -10,13 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed import InputError
-from simfed.ground.distributions import (
-    Discrete,
-    Lognormal,
-    Normal,
-    UniformLaw,
-    pick_positions,
-)
+from simfed.ground import Discrete, UniformLaw
+from simfed.ground.distributions import Lognormal, Normal, pick_positions
 
 GRID = (np.arange(1_000_000) + 0.5) / 1_000_000
 """Equally likely quantiles: means over it are integrals over the law."""

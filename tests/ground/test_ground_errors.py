@@ -8,14 +8,8 @@ import pickle
 import pytest
 import simpy
 
-from simfed.ground.errors import (
-    InputError,
-    InputErrors,
-    RunFailed,
-    did_you_mean,
-    listed,
-    unwrap_error,
-)
+from simfed import InputError, InputErrors, RunFailed
+from simfed.ground.errors import did_you_mean, listed, unwrap_error
 
 
 def test_the_sentence():

@@ -10,8 +10,9 @@ import pytest
 from pyarrow import parquet
 
 from simfed import InputError
-from simfed.ground.inputs import read_bytes, read_json, read_text
-from simfed.ground.tables import open_parquet, read_columns
+from simfed.ground import read_bytes, read_columns, read_json
+from simfed.ground.inputs import read_text
+from simfed.ground.tables import open_parquet
 
 
 def test_files_that_are_none(tmp_path):

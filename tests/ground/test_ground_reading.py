@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from simfed import InputError
-from simfed.ground import reading
-from simfed.ground.reading import parse_yaml
+from simfed.ground import parse_yaml, reading
 
 
 def test_numbers_are_numbers_as_people_write_them():

@@ -6,14 +6,8 @@ import pytest
 
 import simfed.ground.registry
 from simfed import InputError
-from simfed.ground.registry import (
-    IMPORTS,
-    REGISTRIES,
-    Registry,
-    blame_part,
-    import_file,
-    registry,
-)
+from simfed.ground import IMPORTS, REGISTRIES, Registry
+from simfed.ground.registry import blame_part, import_file, registry
 
 
 class _EntryPoint:

@@ -2,7 +2,8 @@
 
 import numpy as np
 
-from simfed.ground.seeding import Streams, philox_4x32
+from simfed.ground import Streams
+from simfed.ground.seeding import philox_4x32
 
 
 def test_each_part_of_the_key_matters():

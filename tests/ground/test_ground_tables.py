@@ -9,7 +9,8 @@ import pandas as pd
 import pytest
 
 from simfed import InputError
-from simfed.ground.tables import read_columns, read_records
+from simfed.ground import read_columns
+from simfed.ground.tables import read_records
 
 
 def test_csv_and_parquet_give_the_same_columns(tmp_path):

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from simfed.ground.uses import NO_AIR, LinkUses
-from simfed.ground.vocabulary import LinkUse
+from simfed.ground import NO_AIR, LinkUse, LinkUses
 
 
 def make_uses():

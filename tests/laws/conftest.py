@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from simfed.ground.registry import IMPORTS
+from simfed.ground import IMPORTS
 
 collect_ignore = ["laws_parts.py"]
 

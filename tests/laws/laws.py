@@ -46,15 +46,21 @@ from laws_files import write_files
 
 import simfed
 from simfed import InputError, InputErrors, Interrupted, RunFailed
-from simfed.experiment.checks import check_parts
-from simfed.ground.seeding import Streams
-from simfed.record.schema import TABLES
+from simfed.experiment import check_parts
+from simfed.ground import Streams
+from simfed.record import TABLES
 from simfed.replay import TrajectoryStore
-from simfed.scenario import Scenario, dump_scenario, load_scenario
-from simfed.scenario.fleet_file import APP, FleetFile, load_fleet
-from simfed.scenario.load import validate_scenario
+from simfed.scenario import (
+    APP,
+    FleetFile,
+    Scenario,
+    dump_scenario,
+    load_fleet,
+    load_scenario,
+    validate_scenario,
+)
 from simfed.schema.section import drop_unused
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 LONGEST_S = 60
 """Processor seconds after which a play that has not ended counts as one that never
@@ -387,7 +393,7 @@ def spread(world: World) -> None:
 
 def looked(world: World) -> None:
     """When somebody looks decides no bit: work is done at once, or when needed."""
-    from simfed.learn.hosted import HostedWorkload
+    from simfed.learn import HostedWorkload
 
     execute = HostedWorkload.execute
 
@@ -666,8 +672,7 @@ def tree_fits(scenario: Scenario) -> None:
 
 def plain_loop(world: World) -> None:
     """A server that waits for everybody learns what a loop without a clock learns."""
-    from simfed.learn.hosted import HostedWorkload
-    from simfed.learn.plain import plain_rounds
+    from simfed.learn import HostedWorkload, plain_rounds
 
     run = world.play()
     streams = Streams(world.scenario.seed)

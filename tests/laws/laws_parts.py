@@ -9,9 +9,8 @@ import torch
 
 import simfed
 from simfed.compress import Selection
-from simfed.ground.method import SERVER
-from simfed.learn.data import Dataset
-from simfed.learn.methods.fedavg import FedAvg
+from simfed.ground import SERVER
+from simfed.learn import Dataset, FedAvg
 from simfed.policy import Policy, Pull
 
 (Path(__file__).parent / "opened.txt").read_text()

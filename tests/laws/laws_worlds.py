@@ -23,16 +23,25 @@ from pydantic import BaseModel
 
 from simfed import InputError, InputErrors
 from simfed.device import spec as devices
-from simfed.experiment.checks import check_parts, check_world
-from simfed.fleet import presence
-from simfed.fleet.faults import FaultsSpec, MessagesSpec
-from simfed.ground.registry import Only, registry
+from simfed.experiment import check_parts, check_world
+from simfed.fleet import FaultsSpec, presence
+from simfed.fleet.faults import MessagesSpec
+from simfed.ground import Only
+from simfed.ground.registry import registry
 from simfed.net import spec as network
-from simfed.scenario import Scenario, model, privacy, prototype
+from simfed.scenario import (
+    APP,
+    FleetFile,
+    FleetGroup,
+    PluginSpec,
+    Scenario,
+    model,
+    privacy,
+    prototype,
+    validate_fleet,
+    validate_scenario,
+)
 from simfed.scenario import dataset as data
-from simfed.scenario.fleet_file import APP, FleetFile, FleetGroup, validate_fleet
-from simfed.scenario.load import validate_scenario
-from simfed.scenario.plugins import PluginSpec
 from simfed.schema import distribution as laws
 from simfed.schema.options import OfKind
 

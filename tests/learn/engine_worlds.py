@@ -11,13 +11,10 @@ import torch
 from torch import nn
 
 from simfed import register
+from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
-from simfed.learn.data import Dataset, deal
+from simfed.learn import Dataset, HostedWorkload, Safeguard, deal, plain_rounds
 from simfed.learn.federation import Federation
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.plain import plain_rounds
-from simfed.learn.safeguard import Safeguard
 from simfed.learn.state import decode_state
 from simfed.learn.tree import decode_tree
 from simfed.policy import Choice

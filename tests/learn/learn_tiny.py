@@ -11,9 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from simfed.learn.catalogue import DatasetFacts
-from simfed.learn.data.formats import read_mnist
-from simfed.learn.data.store import Published, PublishedFile
+from simfed.learn import DatasetFacts, Published, PublishedFile, read_mnist
 
 
 def _idx(array: np.ndarray) -> bytes:

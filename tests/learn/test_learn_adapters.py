@@ -16,10 +16,7 @@ from torch import nn
 
 import simfed
 from simfed.ground.vocabulary import ModelFacts
-from simfed.learn.catalogue import model_facts
-from simfed.learn.crew import Crew
-from simfed.learn.flat import FlatModel
-from simfed.learn.models import build_model, count_facts
+from simfed.learn import Crew, FlatModel, build_model, count_facts, model_facts
 from simfed.learn.models.adapters import AdaptedLinear, FrozenNorm
 from simfed.learn.models.layers import find_last_linear
 from simfed.learn.pretrained import Weights

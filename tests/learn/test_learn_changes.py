@@ -16,9 +16,9 @@ from textbook import Textbook, answers, flat, with_weights
 
 from simfed import RunFailed
 from simfed.compress import codec_from_spec
-from simfed.experiment.assembly import Parts
+from simfed.experiment import Parts
 from simfed.learn.federation import draw_own
-from simfed.tasks.tasks import Tasks
+from simfed.tasks import Tasks
 
 
 def weights_of(host):

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed import native
-from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair, compiled
+from simfed.learn import compiled
+from simfed.learn.models.convpool import LANES, Convpool, ConvpoolPair
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"

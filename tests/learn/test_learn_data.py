@@ -20,28 +20,23 @@ from hypothesis import strategies as st
 from learn_tiny import TINY, TINY_FILES, write_tiny
 
 from simfed import InputError
-from simfed.learn.catalogue import dataset_facts, facts
-from simfed.learn.data import (
-    CIFAR10,
-    FASHION_MNIST,
-    MNIST,
-    MNIST_MINI,
+from simfed.learn import (
     Dataset,
+    PublishedFile,
+    dataset_facts,
+    get,
     load_dataset,
+    read_mnist,
 )
-from simfed.learn.data.fetch import get
+from simfed.learn.catalogue import facts
+from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
     join_cifar_rows,
     read_cifar,
     read_idx,
-    read_mnist,
 )
-from simfed.learn.data.store import (
-    PublishedFile,
-    find_cache_folder,
-    list_data_folders,
-)
+from simfed.learn.data.store import find_cache_folder, list_data_folders
 from simfed.learn.facts import PUBLISHED_DATASETS
 
 rng = np.random.default_rng(0)

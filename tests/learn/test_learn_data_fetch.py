@@ -19,7 +19,7 @@ from learn_tiny import TINY, TINY_FILES, write_tiny
 import simfed.learn.data.fetch as fetching
 from simfed import InputError, SimfedError
 from simfed.ground.registry import registry
-from simfed.learn.data.fetch import get
+from simfed.learn import get
 
 PACKED = {
     f"/{name}.gz": gzip.compress(content, mtime=0)

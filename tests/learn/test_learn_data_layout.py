@@ -15,9 +15,9 @@ from worlds import TINY, change, world
 
 from simfed import InputError, InputErrors, check
 from simfed.cli import main
-from simfed.learn.data import Dataset, labels_in, load_data
+from simfed.learn import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
-from simfed.scenario.dataset import DatasetSpec
+from simfed.scenario import DatasetSpec
 from simfed.testing import check_dataset
 
 

@@ -24,14 +24,21 @@ from worlds import TINY, change, world
 import simfed
 from simfed import InputError, InputErrors
 from simfed.cli import main
-from simfed.ground.seeding import Streams
-from simfed.learn.catalogue import dataset_facts
-from simfed.learn.data import Dataset, deal, files_digest, labels_in, load_data
+from simfed.ground import Streams
+from simfed.learn import (
+    Dataset,
+    dataset_facts,
+    deal,
+    files_digest,
+    labels_in,
+    load_data,
+    load_federation,
+)
 from simfed.learn.data.hub import fetch_hub_set
 from simfed.learn.data.looks import apply_looks
 from simfed.learn.data.owned import count_owned
-from simfed.learn.federation import load_federation
-from simfed.scenario.dataset import DatasetSpec, Partition
+from simfed.scenario import DatasetSpec
+from simfed.scenario.dataset import Partition
 
 rng = np.random.default_rng(0)
 

@@ -7,7 +7,7 @@ from textbook import scenario
 from torch import nn
 
 from simfed.learn.descent import Descent
-from simfed.scenario.model import Training
+from simfed.scenario import Training
 
 RATE = 0.05
 OPTIONS = {

@@ -10,7 +10,7 @@ import pytest
 import torch
 from engine_worlds import Host
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 
 gpu = pytest.mark.gpu
 needs_gpu = pytest.mark.skipif(

@@ -19,7 +19,7 @@ from engine_worlds import Host
 from textbook import scenario
 
 from simfed import InputError, RunFailed
-from simfed.learn.crew import Crew
+from simfed.learn import Crew
 from simfed.learn.pools import Processes
 from simfed.learn.shelf import share_memory
 

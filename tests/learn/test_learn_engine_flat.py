@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 
-from simfed.learn.flat import FlatModel
+from simfed.learn import FlatModel
 
 
 def net():

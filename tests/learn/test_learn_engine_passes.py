@@ -14,21 +14,19 @@ import torch.nn.functional as F
 from textbook import gradients
 from torch import nn
 
-from simfed.learn.flat import FlatModel
-from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
-from simfed.learn.models import (
+from simfed.learn import (
+    FlatModel,
     LeNet5,
+    LeNetPasses,
+    LinearPasses,
     LogisticRegression,
-    Perceptron,
-    ResNet18,
+    Passes,
     build_model,
-    lenet_passes,
-    plain,
+    choose_passes,
+    compiled,
 )
-from simfed.learn.models.convpool import compiled
-from simfed.learn.models.lenet_passes import LeNetPasses
-from simfed.learn.models.linear_passes import LinearPasses
-from simfed.learn.passes import Passes, choose_passes
+from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
+from simfed.learn.models import Perceptron, ResNet18, lenet_passes, plain
 
 needs_loops = pytest.mark.skipif(
     compiled() is None, reason="the package was built without a C++ compiler"

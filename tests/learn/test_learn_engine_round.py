@@ -14,10 +14,9 @@ from reference_loop import ReferenceLoop, flat
 from textbook import Textbook, with_weights
 
 from simfed import RunFailed
+from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
-from simfed.learn.models import LeNet5
-from simfed.learn.safeguard import Safeguard
+from simfed.learn import LeNet5, Safeguard
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

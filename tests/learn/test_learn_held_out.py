@@ -7,11 +7,11 @@ import pytest
 from worlds import play, world
 
 from simfed import InputErrors
-from simfed.experiment.checks import check, check_parts
-from simfed.ground.seeding import Streams
-from simfed.learn.data import count_held_out, hold_out, load_data, split_of
-from simfed.learn.federation import load_federation
-from simfed.verify.invariants import find_broken
+from simfed.experiment import check, check_parts
+from simfed.ground import Streams
+from simfed.learn import load_data, load_federation
+from simfed.learn.data import count_held_out, hold_out, split_of
+from simfed.verify import find_broken
 
 HELD = {"owners": "held-out", "share": 0.3, "every": 1}
 

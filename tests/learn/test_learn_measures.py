@@ -10,18 +10,16 @@ from scipy.stats import mannwhitneyu
 from worlds import play, world
 
 import simfed
-from simfed import InputError
+from simfed import InputError, Interrupted
 from simfed.explore.glance import Glance
-from simfed.ground.errors import Interrupted
+from simfed.ground import Streams
 from simfed.ground.measure import CLASS_MEASURES, list_measure_keys
-from simfed.ground.seeding import Streams
+from simfed.learn import Classification, load_federation
 from simfed.learn.apart_checks import read_rows
-from simfed.learn.federation import load_federation
-from simfed.learn.objective import Classification, count_by_class
+from simfed.learn.objective import count_by_class
 from simfed.record.schema import measure_columns
-from simfed.report import frames
-from simfed.report.page import build_page
-from simfed.verify.invariants import find_broken
+from simfed.report import build_page, frames
+from simfed.verify import find_broken
 
 ALL = ["balanced-accuracy", "accuracy", "auc", "recall"]
 

@@ -14,9 +14,8 @@ from torch import nn
 
 from simfed import InputError
 from simfed.ground.registry import registry
-from simfed.learn.catalogue import ModelFacts, facts, model_facts
-from simfed.learn.models import build_model, count_facts
-from simfed.learn.models.layers import ReluPool
+from simfed.learn import ModelFacts, ReluPool, build_model, count_facts, model_facts
+from simfed.learn.catalogue import facts
 
 MNIST, CIFAR10 = (1, 28, 28), (3, 32, 32)
 SIZES = [

@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.data import Split, deal
+from simfed.ground import Streams
+from simfed.learn import deal
+from simfed.learn.data import Split
 
 TEN_EACH = np.repeat(np.arange(10), 100)
 

@@ -16,16 +16,20 @@ from textbook import gradients
 from textbook import scenario as four
 
 from simfed import InputError
-from simfed.ground.method import Arrival, Method
-from simfed.ground.seeding import Streams
-from simfed.learn.flat import FlatModel
-from simfed.learn.kit import Kit
-from simfed.learn.methods.fedbuff import FedBuff
-from simfed.learn.models import build_model, plain
-from simfed.learn.objective import Classification
-from simfed.learn.passes import Passes, choose_passes
+from simfed.ground import Arrival, Method, Streams
+from simfed.learn import (
+    ArrivedValues,
+    Classification,
+    FedBuff,
+    FlatModel,
+    Kit,
+    Passes,
+    build_model,
+    choose_passes,
+)
+from simfed.learn.models import plain
 from simfed.learn.privacy import NoisyMeans
-from simfed.learn.vectors import ArrivedValues, Sparse
+from simfed.learn.vectors import Sparse
 from simfed.scenario.privacy import AdaptiveClip
 from simfed.tasks.privacy import Noise
 

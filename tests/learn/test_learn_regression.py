@@ -9,10 +9,9 @@ from worlds import play, world
 
 import simfed
 from simfed import InputError, InputErrors
-from simfed.learn.data import load_data
+from simfed.learn import load_data
 from simfed.learn.objective import Regression
-from simfed.report.compare import list_headline_facts
-from simfed.report.page import build_page
+from simfed.report import build_page, list_headline_facts
 
 PRICES = {"table": "rows.csv", "target": "price", "task": "regression"}
 

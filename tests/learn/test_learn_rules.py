@@ -11,8 +11,7 @@ from textbook import ONE, TWO, assert_close, scenario
 
 from simfed import InputError
 from simfed.ground.registry import registry
-from simfed.learn import rules
-from simfed.learn.vectors import ArrivedValues
+from simfed.learn import ArrivedValues, rules
 
 N, F = 13, 2
 

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 import simfed
 from simfed import InputError
 from simfed.cli import main
-from simfed.experiment.assembly import Parts
-from simfed.ground.seeding import Streams
-from simfed.learn.data import deal
+from simfed.experiment import Parts
+from simfed.ground import Streams
+from simfed.learn import deal
 from simfed.learn.data.sizing import Sizing, apportion, deal_table, fit_table
-from simfed.replay.key import learning_key
-from simfed.scenario.load import load_scenario
+from simfed.replay import learning_key
+from simfed.scenario import load_scenario
 
 TEN_EACH = np.repeat(np.arange(10), 100)
 

@@ -9,7 +9,7 @@ from functools import lru_cache
 import pytest
 from worlds import play, world
 
-from simfed.ground.method import SERVER, Field, Plan, Work
+from simfed.ground import SERVER, Field, Plan, Work
 from simfed.learn.catalogue import facts
 from simfed.learn.methods.averaging import Averaging
 

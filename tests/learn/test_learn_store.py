@@ -14,7 +14,7 @@ from simfed import InputError, RunFailed
 from simfed.learn import store as module
 from simfed.learn.state import ClientState
 from simfed.learn.store import Store
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 LATE = world(
     "tiny",

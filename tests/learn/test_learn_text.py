@@ -16,13 +16,17 @@ from worlds import play, world
 
 from simfed import InputError, InputErrors
 from simfed.ground.registry import registry
-from simfed.learn.catalogue import dataset_facts
-from simfed.learn.data import SOTU, TEXT_MINI, Dataset, load_dataset
-from simfed.learn.data.fetch import get
-from simfed.learn.data.store import PublishedFile
+from simfed.learn import (
+    Dataset,
+    NextToken,
+    PublishedFile,
+    dataset_facts,
+    get,
+    load_dataset,
+)
+from simfed.learn.data import SOTU, TEXT_MINI
 from simfed.learn.data.texts import ALPHABET, PublishedTexts, number_characters
 from simfed.learn.models import CausalTransformer, CharLSTM
-from simfed.learn.objective import NextToken
 
 
 class TinyLSTM(CharLSTM):

@@ -14,12 +14,15 @@ from textbook import gradients, scenario
 from torch import nn
 
 from simfed.ground.method import LocalSteps
-from simfed.learn.flat import FlatModel
-from simfed.learn.models import LogisticRegression
-from simfed.learn.models.linear_passes import LinearPasses
-from simfed.learn.passes import Passes, choose_passes
+from simfed.learn import (
+    FlatModel,
+    LinearPasses,
+    LogisticRegression,
+    Passes,
+    choose_passes,
+)
 from simfed.learn.training import LocalTraining, Trainer
-from simfed.scenario.model import Training
+from simfed.scenario import Training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -17,12 +17,12 @@ from torch.nn.utils import (
     vector_to_parameters,
 )
 
-from simfed.fleet.selection import cohort
-from simfed.ground.method import Arrival, Size, Who
-from simfed.ground.seeding import Streams
-from simfed.learn.federation import draw_local, draw_public, load_federation
-from simfed.learn.models import build_model, plain
-from simfed.tasks.epochs import LocalEpochs
+from simfed.fleet import cohort
+from simfed.ground import Arrival, Size, Streams, Who
+from simfed.learn import build_model, draw_local, load_federation
+from simfed.learn.federation import draw_public
+from simfed.learn.models import plain
+from simfed.tasks import LocalEpochs
 
 ONE = {"a": {"model": "logistic-regression"}}
 TWO = {"a": {"model": "logistic-regression"}, "b": {"model": "lenet5-half"}}

@@ -14,10 +14,10 @@ import worlds
 import yaml
 
 from simfed import InputError, InputErrors
-from simfed.ground.seeding import Streams
+from simfed.ground import Streams
 from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
 from simfed.net.spec import LinkSpec, NetworkSpec
-from simfed.scenario.load import dump_scenario, validate_scenario
+from simfed.scenario import dump_scenario, validate_scenario
 
 
 def scenario(link="{}", network="{}", folder=".", other="{up: 2 Mbps, latency: 1 ms}"):

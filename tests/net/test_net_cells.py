@@ -7,8 +7,7 @@ import pytest
 import simpy
 
 from simfed import net
-from simfed.ground.distributions import Discrete
-from simfed.ground.seeding import Streams
+from simfed.ground import Discrete, Streams
 from simfed.ground.strikes import Rhythm, Strikes
 from simfed.net import (
     FlowStart,

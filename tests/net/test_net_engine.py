@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 
 from simfed import BrokenInvariant
+from simfed.net import max_min, why_not_max_min
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow, Tally
-from simfed.net.maxmin import OWN_CAP, max_min, why_not_max_min
+from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 
 

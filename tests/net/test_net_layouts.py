@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from simfed.ground.seeding import Streams
+from simfed.ground import Streams
 from simfed.net import FlowStart, build, play
 from simfed.net.spec import LinkSpec, NetworkSpec
 

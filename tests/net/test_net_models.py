@@ -6,7 +6,7 @@ from math import sqrt
 
 import pytest
 
-from simfed.ground.errors import InputError
+from simfed import InputError
 from simfed.net import (
     Access,
     FlowStart,

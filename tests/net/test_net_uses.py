@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.ground.uses import NO_AIR, LinkUses
-from simfed.ground.vocabulary import LinkUse
+from simfed.ground import NO_AIR, LinkUse, LinkUses
 
 NUMBER = st.floats(0, 1e9)
 CHUNK = st.tuples(

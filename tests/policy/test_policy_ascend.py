@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy.stats import binomtest, chisquare
 
 from simfed import InputError
-from simfed.ground.seeding import Streams
+from simfed.ground import Streams
 from simfed.policy import Ascend, Pull
 
 ARMS = ("top-k", "random-k", "periodic-k")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from simfed import InputError
-from simfed.compress.choice import Choice, list_choices
+from simfed.compress import Choice, list_choices
 from simfed.ground.registry import registry
 from simfed.policy import AdaptiveK, Ascend, Factored, Pull, build_policy
 

@@ -7,13 +7,13 @@ import pytest
 from worlds import TINY
 
 import simfed
-from simfed.experiment.assembly import make_parts
-from simfed.ground.errors import InputError
-from simfed.learn.plain import plain_rounds
+from simfed import InputError
+from simfed.experiment import make_parts
+from simfed.learn import plain_rounds
 from simfed.policy import Context, LinUcb, Pull, build_policy
 from simfed.policy.base import Unpaid
 from simfed.policy.linucb import list_features
-from simfed.scenario.load import validate_scenario
+from simfed.scenario import validate_scenario
 
 ARMS = ("top-k", "random-k", "dense")
 

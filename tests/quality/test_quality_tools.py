@@ -82,7 +82,7 @@ def test_every_study_that_ships_has_valid_scenarios(path):
 
     Here not all, but every value of every axis.
     """
-    from simfed.experiment.checks import check
+    from simfed.experiment import check
     from simfed.study import plan_study
 
     plan = plan_study(path, allow_plugins=True)

@@ -16,8 +16,8 @@ import sim_worlds as sim
 from paid_worlds import plain, world
 from test_sim_verify import tamper, verify
 
-from simfed.record import open_run
-from simfed.record.schema import Table, columns, declare, describe_table, forget
+from simfed.record import columns, describe_table, open_run
+from simfed.record.schema import Table, declare, forget
 
 
 class Charge(NamedTuple):
@@ -99,7 +99,7 @@ def test_its_fingerprint_counts_its_cells_and_other_runs_keep_theirs(
 
 def test_it_is_documented_and_shown(run):
     pytest.importorskip("plotly")
-    from simfed.report.page import build_page
+    from simfed.report import build_page
 
     assert "| `level_j` | float64, may be empty | joules left; empty" in describe_table(
         "charges"

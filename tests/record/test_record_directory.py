@@ -7,10 +7,20 @@ import numpy as np
 import pytest
 
 from simfed import InputError, RunFailed
-from simfed.record import Recorder, RunDirectory, fingerprint, open_run, read_manifest
+from simfed.record import (
+    LinkUse,
+    PolicyValue,
+    PrototypeResult,
+    Recorder,
+    Round,
+    RunDirectory,
+    Span,
+    fingerprint,
+    lock_folder,
+    open_run,
+    read_manifest,
+)
 from simfed.record.directory import reserve
-from simfed.record.lock import lock_folder
-from simfed.record.schema import LinkUse, PolicyValue, PrototypeResult, Round, Span
 
 SCENARIO = "name: tiny\nrounds: 3\n"
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from simfed.record.schema import TABLES, describe_table
+from simfed.record import TABLES, describe_table
 
 PAGE = (Path(__file__).parents[2] / "docs" / "run-directory.md").read_text(
     encoding="utf-8"

@@ -3,19 +3,17 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.record import Recorder
-from simfed.record.digest import Fingerprint, fingerprint
-from simfed.record.schema import (
-    OPTIONAL_TABLES,
+from simfed.record import (
     TABLES,
-    ClientResult,
     LinkUse,
-    Merge,
     PolicyValue,
-    ProcessorUse,
+    Recorder,
     Span,
     columns,
+    fingerprint,
 )
+from simfed.record.digest import Fingerprint
+from simfed.record.schema import OPTIONAL_TABLES, ClientResult, Merge, ProcessorUse
 
 SPANS = [
     Span("client 0", "training", "training", 1, 0, 0.0, 1.0),

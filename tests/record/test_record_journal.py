@@ -3,7 +3,8 @@
 import pytest
 
 from simfed import InputError, RunFailed
-from simfed.record.journal import COMPRESSED, NAME, Journal, check_prefix, read_finished
+from simfed.record import COMPRESSED, NAME, Journal, read_finished
+from simfed.record.journal import check_prefix
 
 MERGED = [
     1,

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from simfed import InputError, RunFailed
-from simfed.fleet.contract import Evaluation, Outcome, Task
-from simfed.ground.method import Field, Plan, Size, Who
+from simfed.fleet import Evaluation, Outcome, Task
+from simfed.ground import Field, Plan, Size, Who
 from simfed.policy import Choice
 from simfed.replay import Cached, TrajectoryStore
 

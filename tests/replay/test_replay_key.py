@@ -10,17 +10,10 @@ import pytest
 from pydantic import BaseModel
 
 import simfed
-from simfed.ground.registry import REGISTRIES
-from simfed.replay.key import (
-    _NOT_RUN,
-    _machine,
-    code_digest,
-    digest_named_data,
-    digest_parts,
-    learning_key,
-)
-from simfed.scenario.load import validate_scenario
-from simfed.scenario.plugins import PluginSpec
+from simfed.ground import REGISTRIES
+from simfed.replay import digest_named_data, learning_key
+from simfed.replay.key import _NOT_RUN, _machine, code_digest, digest_parts
+from simfed.scenario import PluginSpec, validate_scenario
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code
@@ -286,7 +279,7 @@ def test_every_data_file_counts(tmp_path, add_part):
     """
     import numpy as np
 
-    from simfed.learn.data import Dataset
+    from simfed.learn import Dataset
 
     def of(values):
         def images():

@@ -4,10 +4,10 @@ import pytest
 import worlds
 
 from simfed import Interrupted
+from simfed.experiment import CtrlC
 from simfed.experiment import running as experiment
-from simfed.experiment.interrupt import CtrlC
 from simfed.replay import TrajectoryStore
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 

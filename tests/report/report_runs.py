@@ -14,7 +14,7 @@ import functools
 import pytest
 from synthetic_run import run_maker
 
-from simfed.record.read import open_run
+from simfed.record import open_run
 
 
 @pytest.fixture(scope="session")

@@ -18,10 +18,8 @@ from typing import Any
 import numpy as np
 import yaml
 
-from simfed.record.directory import RunDirectory
-from simfed.record.recorder import Recorder
-from simfed.record.schema import CLIENT_KINDS, PHASES, TABLES
-from simfed.record.summary import summarise
+from simfed.record import TABLES, Recorder, RunDirectory, summarise
+from simfed.record.schema import CLIENT_KINDS, PHASES
 
 ARMS = ("top-k", "random-k", "periodic-k")
 SERVER_KINDS = (("decompression", 0.004), ("logits", 0.012), ("distillation", 0.008))

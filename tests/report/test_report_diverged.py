@@ -8,11 +8,13 @@ import json
 
 import pytest
 
-from simfed.report.curves import accuracy_figure
-from simfed.report.gantt import gantt_figure
-from simfed.report.page import build_page
-from simfed.report.pictures import save_picture
-from simfed.report.trace import write_trace
+from simfed.report import (
+    accuracy_figure,
+    build_page,
+    gantt_figure,
+    save_picture,
+    write_trace,
+)
 
 pytest_plugins = ["report_runs"]
 

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from simfed import InputError
 from simfed.cli import main
-from simfed.ground.errors import InputError
 from simfed.report import export, frames
 
 pytest_plugins = ["report_runs"]

@@ -12,16 +12,13 @@ import looks
 import numpy as np
 from synthetic_run import run_maker
 
-from simfed.device.load import load_profile
-from simfed.device.table import read_table
+from simfed.device import load_profile, read_table
 from simfed.fleet.columns import FleetColumn
-from simfed.record.read import open_run
+from simfed.record import open_run
+from simfed.report import accuracy_figure, build_page, gantt_figure
 from simfed.report.calibration import profile_figure
-from simfed.report.curves import accuracy_figure
 from simfed.report.fleet import draw_fleet_figure
-from simfed.report.gantt import gantt_figure
 from simfed.report.owned import draw_owned_figure
-from simfed.report.page import build_page
 
 HERE = Path(__file__).parent
 MEASURED = HERE.parents[1] / "calibration" / "xeon-2core-vm.csv"

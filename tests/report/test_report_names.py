@@ -7,8 +7,8 @@ import xml.etree.ElementTree as xml
 import pandas as pd
 from matplotlib.figure import Figure
 
+from simfed.report import save_picture
 from simfed.report.export import write_table
-from simfed.report.pictures import save_picture
 from simfed.report.style import make_label
 
 

@@ -14,12 +14,17 @@ import plotly.graph_objects as go
 import pytest
 
 import simfed
-from simfed.ground.units import format_duration
-from simfed.report import frames, gantt_data, page, reach
-from simfed.report.page import write_page
+from simfed.ground import format_duration
+from simfed.report import (
+    build_timeline,
+    frames,
+    gantt_data,
+    list_events,
+    page,
+    reach,
+    write_page,
+)
 from simfed.report.panels import MOST_POINTS, build_curves_panel
-from simfed.report.timeline import build_timeline
-from simfed.report.trace import list_events
 
 pytest_plugins = ["report_runs"]
 
@@ -394,7 +399,7 @@ def test_long_curves_are_thinned_and_the_page_says_so(report_run):
 
 @pytest.mark.long
 def test_a_hundred_clients_and_a_thousand_rounds_fit_6_mb(report_folder, tmp_path):
-    from simfed.record.read import open_run
+    from simfed.record import open_run
 
     runs = [open_run(report_folder(100, 1000))]
     path = write_page(runs, tmp_path / "big.html")

@@ -8,22 +8,26 @@ import pyarrow as pa
 import pytest
 from matplotlib.collections import PolyCollection
 
-from simfed.ground.errors import InputError
-from simfed.report import frames, gantt
-from simfed.report.curves import accuracy_figure
+from simfed import InputError
+from simfed.report import (
+    PHASES,
+    accuracy_figure,
+    build_timeline,
+    frames,
+    gantt,
+    gantt_figure,
+    save_picture,
+)
 from simfed.report.frames import MEAN, curves
-from simfed.report.gantt import gantt_figure
 from simfed.report.pictures import (
     build_figure,
     choose_bytes_unit,
     parse_points,
     parse_width,
-    save_picture,
     time_unit,
 )
 from simfed.report.run_pictures import draw_run
-from simfed.report.style import PHASES
-from simfed.report.timeline import Timeline, build_timeline
+from simfed.report.timeline import Timeline
 
 pytest_plugins = ["report_runs"]
 

@@ -5,13 +5,12 @@ import itertools
 import numpy as np
 import pytest
 
+from simfed.report import PHASES, looks
 from simfed.report.style import (
     ARM_COLOURS,
-    PHASES,
     WORK,
     choose_arm_colours,
     choose_arm_shapes,
-    looks,
     phase,
     rank_levels,
 )

@@ -5,17 +5,13 @@ import pandas as pd
 import pytest
 from rich.console import Console
 
-from simfed.record.read import open_run
-from simfed.record.summary import count_clipped, rank_stragglers, warn_of_clipping
-from simfed.report import frames, reach, summary
-from simfed.report.compare import (
-    build_results_table,
-    build_stragglers_table,
-    list_headline_facts,
-)
+from simfed.record import open_run, rank_stragglers
+from simfed.record.summary import count_clipped, warn_of_clipping
+from simfed.report import frames, list_headline_facts, reach, summary
+from simfed.report.compare import build_results_table, build_stragglers_table
 from simfed.report.panels import build_client_choice_panel
 from simfed.report.summary import build_summary_table
-from simfed.verify.invariants import find_broken
+from simfed.verify import find_broken
 
 pytest_plugins = ["report_runs"]
 

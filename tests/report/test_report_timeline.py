@@ -2,14 +2,9 @@ import pandas as pd
 import pytest
 
 import simfed
-from simfed.ground.errors import InputError
-from simfed.report.gantt import gantt_figure
-from simfed.report.gantt_data import build_gantt_data
-from simfed.report.timeline import (
-    build_timeline,
-    parse_clients,
-    parse_rounds,
-)
+from simfed import InputError
+from simfed.report import build_gantt_data, build_timeline, gantt_figure
+from simfed.report.timeline import parse_clients, parse_rounds
 
 pytest_plugins = ["report_runs"]
 

@@ -5,7 +5,7 @@ import json
 import jsonschema
 import pytest
 
-from simfed.report.trace import list_events, write_trace
+from simfed.report import list_events, write_trace
 
 pytest_plugins = ["report_runs"]
 

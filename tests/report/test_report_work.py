@@ -10,13 +10,18 @@ sys.path.append(str(Path(__file__).parents[1] / "sim"))
 import sim_worlds as sim
 from test_sim_methods import MadeUp, device
 
-from simfed.ground.registry import register, registry
+from simfed import register
+from simfed.ground.registry import registry
 from simfed.net import Star
-from simfed.report.gantt import gantt_figure
-from simfed.report.gantt_data import build_gantt_data, order_kinds
-from simfed.report.style import looks
-from simfed.report.timeline import build_timeline, list_kinds
-from simfed.report.trace import list_events
+from simfed.report import (
+    build_gantt_data,
+    build_timeline,
+    gantt_figure,
+    list_events,
+    looks,
+    order_kinds,
+)
+from simfed.report.timeline import list_kinds
 
 OWN = ["auxiliary", "digest", "logits"]
 

@@ -13,13 +13,12 @@ import simpy
 
 import simfed
 from simfed.cli import main
-from simfed.experiment.checks import check_parts
-from simfed.net import FlowStart, play
+from simfed.experiment import check_parts
+from simfed.net import FlowStart, Network, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
-from simfed.net.driver import Network
-from simfed.record.summary import explain_rounds
-from simfed.scenario.load import validate_scenario as validated_in
-from simfed.verify.invariants import find_broken
+from simfed.record import explain_rounds
+from simfed.scenario import validate_scenario as validated_in
+from simfed.verify import find_broken
 
 MBPS = 1e6 / 8
 DEVICE = {"training": "10 ms", "compression": "1 ms"}

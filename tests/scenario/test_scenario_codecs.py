@@ -4,9 +4,8 @@ one.
 
 import pytest
 
-from simfed.ground.errors import InputErrors
-from simfed.scenario import Scenario
-from simfed.scenario.load import validate_scenario
+from simfed import InputErrors
+from simfed.scenario import Scenario, validate_scenario
 
 PLAIN = {
     "name": "tiny",

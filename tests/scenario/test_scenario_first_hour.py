@@ -7,12 +7,10 @@ from __future__ import annotations
 import pytest
 import yaml
 
+from simfed import InputError, InputErrors
 from simfed.cli import main
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks
-from simfed.ground.errors import InputError, InputErrors
-from simfed.scenario import dump_scenario, load_scenario
-from simfed.scenario.lines import add_line
+from simfed.experiment import Checks, Parts
+from simfed.scenario import add_line, dump_scenario, load_scenario
 
 SCENARIO = """\
 name: first

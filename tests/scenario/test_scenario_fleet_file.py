@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simfed.ground.reading import parse_yaml
-from simfed.scenario import dump_scenario
-from simfed.scenario.fleet_file import load_fleet, validate_fleet
+from simfed.ground import parse_yaml
+from simfed.scenario import dump_scenario, load_fleet, validate_fleet
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = {"name": "small", "clients": [{"count": 3, "device": "x86-2core-vm"}]}

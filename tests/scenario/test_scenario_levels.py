@@ -1,8 +1,7 @@
 """Levels in scenario files: arms, what is dumped, the sentence for each wrong one."""
 
 from simfed.cli import main
-from simfed.scenario import Scenario
-from simfed.scenario.load import validate_scenario
+from simfed.scenario import Scenario, validate_scenario
 
 PLAIN = {
     "name": "tiny",

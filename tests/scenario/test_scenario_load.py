@@ -10,12 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import simfed
-from simfed.ground.errors import InputError, InputErrors
+from simfed import InputError, InputErrors
 from simfed.ground.registry import registry
-from simfed.scenario import Scenario, dump_scenario, load_scenario, parse_assignment
-from simfed.scenario.lines import add_line
-from simfed.scenario.load import (
+from simfed.scenario import (
+    Scenario,
+    add_line,
     apply_overrides,
+    dump_scenario,
+    load_scenario,
+    parse_assignment,
     split_key_path,
     validate_scenario,
 )

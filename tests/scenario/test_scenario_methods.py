@@ -8,13 +8,11 @@ from typing import Annotated
 
 import pytest
 
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks
-from simfed.ground.errors import InputError, InputErrors
-from simfed.ground.method import Method
-from simfed.ground.registry import register, registry
-from simfed.scenario import Scenario, dump_scenario
-from simfed.scenario.load import validate_scenario
+from simfed import InputError, InputErrors, register
+from simfed.experiment import Checks, Parts
+from simfed.ground import Method
+from simfed.ground.registry import registry
+from simfed.scenario import Scenario, dump_scenario, validate_scenario
 from simfed.sim.modes import make_server_mode
 
 

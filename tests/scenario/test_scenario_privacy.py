@@ -9,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks
-from simfed.scenario import dump_scenario
-from simfed.scenario.load import validate_scenario
+from simfed.experiment import Checks, Parts
+from simfed.scenario import dump_scenario, validate_scenario
 from simfed.tasks.privacy import count_epoch_steps, is_amplified
 
 CLIENT = {"level": "client", "clip": 1.0, "noise": 1.1}

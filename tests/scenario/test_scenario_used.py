@@ -6,14 +6,20 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
-from simfed.ground.errors import InputErrors
-from simfed.ground.registry import Only, registry
+from simfed import InputErrors
+from simfed.ground import Only
+from simfed.ground.registry import registry
 from simfed.net.spec import NetworkSpec
-from simfed.scenario import Scenario, dump_scenario
-from simfed.scenario.fleet_file import FleetFile, FleetGroup
-from simfed.scenario.load import apply_overrides, validate_scenario
+from simfed.scenario import (
+    FleetFile,
+    FleetGroup,
+    Scenario,
+    apply_overrides,
+    build_scenario_schema,
+    dump_scenario,
+    validate_scenario,
+)
 from simfed.scenario.policy import PolicySpec
-from simfed.scenario.reference import build_scenario_schema
 from simfed.schema.section import (
     OnlyWith,
     Section,

@@ -4,7 +4,7 @@ import pytest
 from worlds import FIRST
 
 from simfed.cli import main
-from simfed.device.load import load_profile
+from simfed.device import load_profile
 
 
 @pytest.fixture(scope="module")

@@ -14,10 +14,9 @@ import refusals
 from test_scenario_used import MARKS, SCHEMA
 from worlds import TINY
 
-from simfed.experiment.checks import check
-from simfed.ground.errors import InputError, InputErrors
-from simfed.scenario import Scenario
-from simfed.scenario.load import apply_overrides, validate_scenario
+from simfed import InputError, InputErrors
+from simfed.experiment import check
+from simfed.scenario import Scenario, apply_overrides, validate_scenario
 
 EFFECTS = Path(__file__).parents[1] / "refusals" / "effects.txt"
 

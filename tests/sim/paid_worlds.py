@@ -22,7 +22,7 @@ class Rewarding:
         return getattr(self._sizes, name)
 
     def merge(self, round, contributions, weights=()):
-        from simfed.fleet.contract import Outcome
+        from simfed.fleet import Outcome
 
         done = self._sizes.merge(round, contributions)
         local = {
@@ -38,7 +38,7 @@ def plain(rounds=7):
 
 def world(recorder=None, rounds=7):
     from simfed.device import build_processor, load_profile
-    from simfed.ground.seeding import Streams
+    from simfed.ground import Streams
 
     sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain(rounds), down_bytes=100.0))
     processor = build_processor(

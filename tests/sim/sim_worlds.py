@@ -4,15 +4,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from simfed.device import DeviceSpec, build_processor, load_profile
+from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.ground.seeding import Streams
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
 from simfed.record import Recorder, RunDirectory, open_run, summarise
 from simfed.scenario import Scenario
 from simfed.sim import Clock, Simulation, TimeOnlyWorkload
-from simfed.tasks.tasks import Tasks
+from simfed.tasks import Tasks
 
 D = 15_738
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed.net import Star
-from simfed.record.summary import explain_rounds, rank_stragglers
+from simfed.record import explain_rounds, rank_stragglers
 
 SIZE = 8000.0  # bytes of one upload
 

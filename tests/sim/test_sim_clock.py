@@ -101,7 +101,7 @@ def test_a_device_that_gives_no_number_ends_the_run_with_a_sentence():
 
 
 def test_what_a_device_lacks_is_an_input_error_with_its_place():
-    from simfed.ground.errors import InputError
+    from simfed import InputError
 
     plain = sim.scenario(prototypes={"small": {"model": "logistic-regression"}})
     with pytest.raises(InputError, match="rtx3090-ryzen4800h: training"):

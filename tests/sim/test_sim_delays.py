@@ -7,12 +7,11 @@ import pytest
 import worlds
 import yaml
 
-from simfed import RunFailed
+from simfed import InputError, RunFailed
 from simfed.deploy.shaping import _require_star
-from simfed.experiment.assembly import Parts
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.scenario.load import dump_scenario, load_scenario
+from simfed.experiment import Parts
+from simfed.ground import Streams
+from simfed.scenario import dump_scenario, load_scenario
 from simfed.sim import blame, server
 
 SPREAD = {"per_message": {"uniform": {"low": "20 ms", "high": "220 ms"}}}

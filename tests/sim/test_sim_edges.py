@@ -5,14 +5,13 @@ from dataclasses import dataclass
 import pytest
 from sim_worlds import group, scenario
 
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks
+from simfed.experiment import Checks, Parts
 from simfed.experiment.running import (
     build_simulation,
     make_method_workload,
     make_time_only_workload,
 )
-from simfed.learn.methods import Averaging
+from simfed.learn import Averaging
 from simfed.record import Recorder
 
 SLOW = {"profile": "rtx3090-ryzen4800h", "speed": 0.2, "noise": {"cv": 0.3}}

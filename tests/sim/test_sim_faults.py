@@ -11,11 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from simfed import RunFailed
-from simfed.fleet.faults import Fate, Faults, Messages, Rhythm
-from simfed.ground.distributions import Discrete
-from simfed.ground.seeding import Streams
+from simfed.fleet import Messages, Rhythm
+from simfed.fleet.faults import Fate, Faults
+from simfed.ground import Discrete, Streams
 from simfed.net import LinkUses, Network, Star, stall
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 EVERY_10_S = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
 

@@ -7,8 +7,8 @@ import pytest
 import worlds
 
 from simfed import RunFailed
-from simfed.experiment.assembly import Parts
-from simfed.learn.kit import Kit
+from simfed.experiment import Parts
+from simfed.learn import Kit
 from simfed.policy import Choice
 
 D = {"small": 15_738, "wide": 61_706}
@@ -88,7 +88,7 @@ def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy
 
 @pytest.mark.parametrize("compression", [{}, LEVELS])
 def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
-    from simfed.learn.methods.scaffold import Scaffold
+    from simfed.learn import Scaffold
 
     trained = Scaffold.trained
 

@@ -8,7 +8,7 @@ import worlds
 
 from simfed.ground import memo
 from simfed.scenario import load_scenario
-from simfed.sim.server import Simulation
+from simfed.sim import Simulation
 
 DEVICE = {"training": "2 s", "compression": "0.3 ms"}
 ALWAYS = worlds.change(

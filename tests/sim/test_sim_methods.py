@@ -9,13 +9,12 @@ import sim_worlds as sim
 import worlds
 from test_sim_clock import spans
 
-from simfed import InputError
+from simfed import InputError, register
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.ground.method import Field, Method, Plan, Work
-from simfed.ground.registry import register, registry
-from simfed.ground.seeding import Streams
+from simfed.ground import Field, Method, Plan, Streams, Work
+from simfed.ground.registry import registry
 from simfed.net import Star
-from simfed.record.summary import explain_rounds
+from simfed.record import explain_rounds
 
 MODEL = "lenet5-half"
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import sim_worlds as sim
 
-from simfed.fleet.availability import Availability
+from simfed.fleet import Availability
 from simfed.net import Star
 
 LATE = {"mode": "deadline", "deadline": "2 s", "late": "merge"}

@@ -8,11 +8,11 @@ import pytest
 import sim_worlds as sim
 import worlds
 
-from simfed.compress import RandomK, TopK, codec_from_spec
-from simfed.compress.slices import Sliced, sliced
+from simfed.compress import RandomK, TopK, codec_from_spec, sliced
+from simfed.compress.slices import Sliced
 from simfed.net import Star
 from simfed.policy import Choice
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 CASES = list(
     itertools.product(

@@ -7,7 +7,7 @@ import pytest
 import sim_worlds as sim
 
 from simfed import RunFailed
-from simfed.fleet.contract import Evaluation, Outcome
+from simfed.fleet import Evaluation, Outcome
 from simfed.net import Star
 from simfed.policy import Ascend
 

@@ -9,9 +9,8 @@ from worlds import TINY, world
 
 import simfed
 from simfed import RunFailed
-from simfed.fleet.availability import Availability
-from simfed.fleet.battery import Battery
-from simfed.ground.seeding import Streams
+from simfed.fleet import Availability, Battery
+from simfed.ground import Streams
 
 
 def scenario(count=6, changes=(), **more):

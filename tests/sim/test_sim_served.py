@@ -10,10 +10,11 @@ import worlds
 from test_sim_clock import spans
 from test_sim_policies import lose_at
 
-from simfed.ground.method import SERVER, Field, Method, Plan, Work
-from simfed.ground.registry import register, registry
+from simfed import register
+from simfed.ground import SERVER, Field, Method, Plan, Work
+from simfed.ground.registry import registry
 from simfed.net import Star
-from simfed.verify.run import verify
+from simfed.verify import verify
 
 MODEL = "lenet5-half"
 TRAINING = Work("training", MODEL, 32)

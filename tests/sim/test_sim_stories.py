@@ -9,9 +9,9 @@ import worlds
 from test_sim_clock import spans
 from test_sim_policies import lose_at
 
-from simfed import InputError, InputErrors, RunFailed
-from simfed.ground.method import Field, Method, Plan, Work
-from simfed.ground.registry import register, registry
+from simfed import InputError, InputErrors, RunFailed, register
+from simfed.ground import Field, Method, Plan, Work
+from simfed.ground.registry import registry
 from simfed.net import Star
 
 MODEL = "lenet5-half"
@@ -179,7 +179,7 @@ def play(method, out=None, changes=FOUR, time_only=True, **more):
 
 
 def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
-    from simfed.learn.methods.fedavg import FedAvg
+    from simfed.learn import FedAvg
 
     @dataclass(frozen=True)
     class Talking(FedAvg):

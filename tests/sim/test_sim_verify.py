@@ -14,7 +14,7 @@ from paid_worlds import plain, world
 from simfed import InputError
 from simfed.net import Star
 from simfed.record import fingerprint, open_run
-from simfed.verify.invariants import find_broken
+from simfed.verify import find_broken
 
 
 def verify(path):

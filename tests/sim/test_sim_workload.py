@@ -5,12 +5,10 @@ import pytest
 import sim_worlds as sim
 
 from simfed import InputError
-from simfed.fleet.contract import Task
-from simfed.fleet.selection import cohort
-from simfed.ground.method import Field, Plan, Size, Who
-from simfed.ground.seeding import Streams
+from simfed.fleet import Task, cohort
+from simfed.ground import Field, Plan, Size, Streams, Who
 from simfed.policy import Choice, Pull
-from simfed.record.journal import NAME, Journal
+from simfed.record import NAME, Journal
 from simfed.sim import RecordedRun, TimeOnlyWorkload
 from simfed.sim.population import Population
 

@@ -5,14 +5,17 @@ import os
 from concurrent.futures import Future
 from typing import ClassVar
 
-from simfed.record.directory import RunDirectory
-from simfed.record.schema import Participation, PrototypeResult, Round
+from simfed.record import PrototypeResult, Round, RunDirectory
+from simfed.record.schema import Participation
 from simfed.scenario import dump_scenario
-from simfed.study import load_study
-from simfed.study.address import collect_facts, compute_addresses
-from simfed.study.drive import check_plan
-from simfed.study.plan import plan_study
-from simfed.study.store import StudyFolder
+from simfed.study import (
+    StudyFolder,
+    check_plan,
+    compute_addresses,
+    load_study,
+    plan_study,
+)
+from simfed.study.address import collect_facts
 from simfed.study.work import play
 
 EVERY = 5

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from simfed.ground.errors import InputError, InputErrors
-from simfed.study.address import collect_app_facts, compute_addresses
-from simfed.study.plan import plan_study
+from simfed import InputError, InputErrors
+from simfed.study import compute_addresses, plan_study
+from simfed.study.address import collect_app_facts
 
 FLEET = {
     "name": "tiny",

@@ -8,9 +8,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.study.kinds import ScenarioRuns
-from simfed.study.page import render_study_page
-from simfed.study.places import Processes
+from simfed.study import Processes, ScenarioRuns, render_study_page
 
 pytestmark = pytest.mark.usefixtures("inline")
 BAD = 101

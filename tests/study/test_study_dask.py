@@ -12,8 +12,8 @@ import distributed
 import pytest
 import study_fakes as fakes
 
+from simfed import InputError, RunFailed
 from simfed.cli import main
-from simfed.ground.errors import InputError, RunFailed
 from simfed.study import drive, load_study, run_study
 from simfed.study.places import Cluster
 

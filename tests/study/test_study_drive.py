@@ -17,14 +17,18 @@ import pytest
 import study_fakes as fakes
 import yaml
 
-from simfed.experiment.interrupt import CtrlC
-from simfed.ground.errors import InputError, InputErrors, Interrupted, RunFailed
-from simfed.record.lock import lock_folder
-from simfed.study import drive, load_study, run_study
-from simfed.study.kinds import ScenarioRuns
-from simfed.study.places import Processes
-from simfed.study.plan import plan_study
-from simfed.study.store import StudyFolder
+from simfed import InputError, InputErrors, Interrupted, RunFailed
+from simfed.experiment import CtrlC
+from simfed.record import lock_folder
+from simfed.study import (
+    Processes,
+    ScenarioRuns,
+    StudyFolder,
+    drive,
+    load_study,
+    plan_study,
+    run_study,
+)
 from simfed.study.tables import build_runs_table
 
 STRATEGIES = {"policy.strategy": ["top-k", "random-k", "periodic-k"]}

@@ -11,7 +11,7 @@ import looks
 import pytest
 import study_fakes as fakes
 
-from simfed.study.page import draw_study_figure, render_study_page
+from simfed.study import draw_study_figure, render_study_page
 from simfed.study.target_figure import target_figure
 
 CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen4800h"}}

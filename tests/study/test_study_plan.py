@@ -5,8 +5,9 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed.ground.errors import InputError, InputErrors
-from simfed.study.plan import label_of, parse_place, plan_study
+from simfed import InputError, InputErrors
+from simfed.study import plan_study
+from simfed.study.plan import label_of, parse_place
 
 TOP = {"kind": "uniform", "strategy": "top-k"}
 RANDOM = {"kind": "uniform", "strategy": "random-k"}
@@ -142,7 +143,7 @@ def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_st
 def test_a_run_has_the_same_address_alone_and_among_many(write_study):
     from study_fakes import address
 
-    from simfed.study.drive import check_plan
+    from simfed.study import check_plan
 
     path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
     plan = plan_study(path)

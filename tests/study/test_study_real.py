@@ -11,14 +11,12 @@ import threading
 import pytest
 from study_fakes import address
 
+from simfed import InputError, Interrupted, RunFailed
 from simfed.cli import main
 from simfed.experiment import running as experiment
-from simfed.ground.errors import InputError, Interrupted, RunFailed
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
-from simfed.study import load_study, run_study
-from simfed.study.page import draw_study_figure
-from simfed.study.plan import plan_study
+from simfed.study import draw_study_figure, load_study, plan_study, run_study
 
 pytestmark = pytest.mark.usefixtures("inline")
 UP = "clients[*].link.up"

@@ -8,9 +8,8 @@ import pandas as pd
 import pytest
 import study_fakes as fakes
 
-from simfed.ground.errors import InputError, InputErrors
-from simfed.study import compare, load_study
-from simfed.study.page import render_study_page
+from simfed import InputError, InputErrors
+from simfed.study import compare, load_study, render_study_page
 from simfed.study.tables import list_notes
 
 UP = "clients[*].link.up"

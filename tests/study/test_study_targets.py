@@ -8,9 +8,9 @@ import math
 import pytest
 import study_fakes as fakes
 
+from simfed import InputError
 from simfed.cli import main
-from simfed.ground.errors import InputError
-from simfed.study.page import draw_study_figure, render_study_page
+from simfed.study import draw_study_figure, render_study_page
 from simfed.study.tables import list_arms_tables
 from simfed.study.target_figure import describe_target_figure, target_figure
 from simfed.study.targets import build_places, choose_swept_axis

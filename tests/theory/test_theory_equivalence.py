@@ -13,9 +13,8 @@ import pytest
 import worlds
 
 from simfed import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
-from simfed.learn.plain import plain_rounds
+from simfed.ground import Streams
+from simfed.learn import HostedWorkload, plain_rounds
 
 ASCEND = {
     "kind": "ascend",

@@ -4,9 +4,9 @@ could not send.
 
 import numpy as np
 
-from simfed.experiment.assembly import Parts
-from simfed.ground.seeding import Streams
-from simfed.learn.hosted import HostedWorkload
+from simfed.experiment import Parts
+from simfed.ground import Streams
+from simfed.learn import HostedWorkload
 from simfed.net import Network, Star
 from simfed.policy import Choice
 from simfed.record import Recorder

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from textbook import World, flat, lenets, linear_layers, step
 
-from simfed.ground.method import Work
+from simfed.ground import Work
 
 KIND = {
     "kind": "fedal",

@@ -4,7 +4,7 @@ import torch
 from engine_worlds import played
 from textbook import Textbook, arrival, assert_close, flat, scenario, with_weights
 
-from simfed.learn.methods.fedbuff import FedBuff
+from simfed.learn import FedBuff
 
 
 def test_rounds_are_the_plain_mean_of_updates():

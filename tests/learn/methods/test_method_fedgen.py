@@ -7,9 +7,8 @@ import torch
 import torch.nn.functional as F
 from textbook import World, flat, lenets, linear_layers, step, with_weights
 
-from simfed.experiment.assembly import Parts
-from simfed.experiment.checks import Checks
-from simfed.ground.method import Work
+from simfed.experiment import Checks, Parts
+from simfed.ground import Work
 
 KIND = {
     "kind": "fedgen",

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textbook import World, flat, lenets, step
 
-from simfed.ground.method import Work
+from simfed.ground import Work
 from simfed.learn.catalogue import facts
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 

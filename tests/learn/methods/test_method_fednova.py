@@ -8,16 +8,14 @@ from textbook import RATE, Textbook, assert_close, flat, scenario, with_weights
 from worlds import TINY
 
 import simfed
-from simfed.experiment.assembly import Parts
-from simfed.ground.errors import InputError
-from simfed.ground.seeding import Streams
-from simfed.learn.federation import draw_local
-from simfed.learn.hosted import HostedWorkload
+from simfed import InputError
+from simfed.experiment import Parts
+from simfed.ground import Streams
+from simfed.learn import HostedWorkload, draw_local, plain_rounds
 from simfed.learn.methods.fednova import sum_step_weights
-from simfed.learn.plain import plain_rounds
-from simfed.replay.store import TrajectoryStore
-from simfed.scenario.load import dump_scenario, validate_scenario
-from simfed.tasks.epochs import LocalEpochs
+from simfed.replay import TrajectoryStore
+from simfed.scenario import dump_scenario, validate_scenario
+from simfed.tasks import LocalEpochs
 
 DRAWN = [
     {"prototype": "a", "device": "any", "local_epochs": 3},

@@ -8,7 +8,8 @@ import torch.nn.functional as F
 from textbook import World, embed, flat, lenets, step
 
 from simfed import InputError
-from simfed.ground.method import Setting, Size, Work
+from simfed.ground import Size, Work
+from simfed.ground.method import Setting
 from simfed.learn.methods.fedproto import FedProto
 
 ONE = {"kind": "fedproto", "pull": 0.7}

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from textbook import World, embed, flat, lenets, linear_layers, step
 
-from simfed.ground.method import Work
+from simfed.ground import Work
 
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
 

@@ -6,8 +6,8 @@ import pytest
 from worlds import world
 
 import simfed
-from simfed.ground.method import Field, Size, Who
-from simfed.learn.methods.scaffold import Scaffold
+from simfed.ground import Field, Size, Who
+from simfed.learn import Scaffold
 
 
 class FlatControl(Scaffold):

@@ -5,11 +5,15 @@ right on their owners' test images? The second table of docs/personal.md.
 core.
 """
 
+from __future__ import annotations
+
 import sys
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import pandas as pd
 from torch import nn
 
 import simfed
@@ -28,7 +32,7 @@ CLIENTS, IMAGES, ROUNDS = 10, 100, 60
 class NormedNet(nn.Sequential):
     """Two convolutions with batch norm, two linear layers."""
 
-    def __init__(self, input_shape, classes):
+    def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__(
             *(nn.Conv2d(input_shape[0], 8, 5, stride=2), nn.BatchNorm2d(8), nn.ReLU()),
             *(nn.Conv2d(8, 16, 5, stride=2), nn.BatchNorm2d(16), nn.ReLU()),
@@ -36,10 +40,10 @@ class NormedNet(nn.Sequential):
         )
 
 
-def write_images(seed, path):
+def write_images(seed: int, path: Path) -> None:
     """Images by owner, with contrasts from 0.15 to 1, every other one inverted."""
     rng, digits = np.random.default_rng(seed), load_dataset("mnist-mini")
-    arrays = {}
+    arrays: dict[str, Any] = {}
     shares = {
         part: rng.permutation(len(labels))[: CLIENTS * IMAGES].reshape(CLIENTS, IMAGES)
         for part, labels in (
@@ -58,7 +62,7 @@ def write_images(seed, path):
     np.savez(path, **arrays)
 
 
-def play(method, seed, path):
+def play(method: str, seed: int, path: Path) -> pd.Series[float]:
     """The share of right answers on each client's own test images."""
     scenario = {
         "name": "inputs",
@@ -82,7 +86,7 @@ def play(method, seed, path):
     return simfed.run(scenario, progress=False, workers=1).clients["own_accuracy"]
 
 
-def main(seeds=2, *methods):
+def main(seeds: int | str = 2, *methods: str) -> None:
     """Print a row for each method: the mean over clients, and the worst client."""
     simfed.register("model", "normed-net", NormedNet)
     print("| method | mean | worst client |\n|---|---|---|")

@@ -8,7 +8,9 @@ moves the module and no copy is ever made between the two.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import accumulate, compress, pairwise
 
 import torch
 from torch import Tensor, nn
@@ -48,6 +50,8 @@ class FlatModel:
         ]
         self.weights = _flatten([p.detach() for p in self._parameters])
         self.statistics = _flatten([buffer for _, _, buffer in self._slots])
+        self.begins = 0
+        """Where the weights begin that ask for gradients; see `hold`."""
         self._holds: tuple[Tensor, int] | None = None
         """The tensor whose values the weights are, as it was then."""
         for parameter, view in zip(
@@ -104,6 +108,26 @@ class FlatModel:
             return
         for parameter, view in zip(self._parameters, self.split(gradient), strict=True):
             parameter.grad = view
+
+    @contextmanager
+    def hold(self, places: Sequence[slice]) -> Iterator[None]:
+        """Ask for no gradients of the parameters in these places, in the block."""
+        ends = [*accumulate((p.numel() for p in self._parameters), initial=0)]
+        whole = range(self.parameters)
+        held = [
+            any(start in whole[place] and end - 1 in whole[place] for place in places)
+            for start, end in pairwise(ends)
+        ]
+        still = list(compress(self._parameters, held))
+        self.begins = ends[[*held, False].index(False)]
+        try:
+            for parameter in still:
+                parameter.requires_grad_(False)
+            yield
+        finally:
+            self.begins = 0
+            for parameter in still:
+                parameter.requires_grad_(True)
 
     def load(self, model: Values) -> FlatModel:
         """Take these values, to be looked at.

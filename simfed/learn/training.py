@@ -150,10 +150,12 @@ class Trainer:
         for step, positions in enumerate(batches):
             samples, labels = self._data.at(positions)
             gradient.zero_()
-            if differentiate is None:
-                losses.append(self._differentiate(samples, labels, gradient, private))
-            else:
-                losses.append(differentiate(samples, labels, step, gradient))
+            with self._model.hold(fixed):
+                if differentiate is None:
+                    loss = self._differentiate(samples, labels, gradient, private)
+                else:
+                    loss = differentiate(samples, labels, step, gradient)
+            losses.append(loss)
             for correction in corrections:
                 gradient += correction(weights)
             for place in fixed:

@@ -227,3 +227,34 @@ print(len([name for name in set(sys.modules) - before if name.startswith("torch"
         [sys.executable, "-c", script], capture_output=True, text=True
     )
     assert ended.stdout == "0\n", ended.stderr
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "places"),
+    [
+        ("lenet5-half", (1, 28, 28), None),
+        ("perceptron", (1, 28, 28), None),
+        ("resnet18", (3, 8, 8), None),
+        ("perceptron", (1, 28, 28), [slice(0, 157_000)]),
+    ],
+)
+def test_gradients_beside_held_weights_have_the_bits_of_whole_ones(name, shape, places):
+    flat, x = FlatModel(build_model(name, shape, 10, seed=1)), images(shape)
+    passes, y = choose_passes(flat, shape), labels()
+    *_, weight, bias = flat.module.parameters()
+    places = places or [slice(0, -(weight.numel() + bias.numel()))]
+
+    def gradient():
+        into = torch.zeros_like(flat.weights)
+        passes.gradient(x, lambda z: cross_entropy(z, y), into, training=True)
+        return into
+
+    whole = gradient()
+    with flat.hold(places):
+        some = gradient()
+    assert torch.equal(whole, gradient())
+    for place in places:
+        assert whole[place].any()
+        assert not some[place].any()
+        whole[place] = 0.0
+    assert torch.equal(some, whole)

@@ -32,6 +32,7 @@ class LeNetPasses(Passes):
         self._linear = [
             (fc.weight.detach(), fc.bias.detach()) for fc in (net.fc1, net.fc2, net.fc3)
         ]
+        self._last = net.fc3.weight.numel() + net.fc3.bias.numel()
         loops = compiled()
         assert loops is not None, "ask suit() first"
         self._loops = loops
@@ -72,9 +73,13 @@ class LeNetPasses(Passes):
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool
     ) -> Tensor:
         layers, gradients = self._layers_for(samples), list(self.model.split(into))
-        features, room = layers.forward(samples, keep=True)
-        value, gradient = self._classified(features, loss, gradients[4:])
-        layers.backward(gradient, room, gradients[:4])
+        below = self.model.begins < self.model.parameters - self._last
+        features, room = layers.forward(samples, keep=below)
+        value, gradient = self._classified(features, loss, gradients[4:], below)
+        if below:
+            layers.backward(gradient, room, gradients[:4])
+        else:
+            layers.give_back(room)
         return value
 
     def _classify(self, features: Tensor) -> list[Tensor]:
@@ -88,11 +93,12 @@ class LeNetPasses(Passes):
         return outputs
 
     def _classified(
-        self, features: Tensor, loss: Loss, into: Sequence[Tensor]
+        self, features: Tensor, loss: Loss, into: Sequence[Tensor], below: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the loss behind the linear layers, and its gradient in the features.
 
-        Their own gradients are added.
+        Their own gradients are added; of the last layer alone where nothing `below` it
+        asks for gradients.
         """
         *inputs, logits = features, *self._classify(features)
         value, gradient = loss(logits)
@@ -101,6 +107,8 @@ class LeNetPasses(Passes):
             x, (weight, _) = inputs[layer], self._linear[layer]
             into[2 * layer] += gradient.t() @ x
             into[2 * layer + 1] += gradient.sum(0)
+            if not below:
+                break
             gradient = gradient @ weight
             if layer:
                 gradient = _relu_backward(gradient, x)

@@ -161,7 +161,9 @@ class LinearPasses(Passes):
         gradient = gradient.to(logits.dtype)[None]
         for layer, x, outer in self._output_gradients(rows, inputs, gradient):
             layer.give_gradients(outer, x, gradients)
-        into += gradients[0]
+            if layer.start <= (begins := self.model.begins):
+                break
+        into[begins:] += gradients[0, begins:]
         return value
 
     @torch.inference_mode()

@@ -43,8 +43,8 @@ class FedNova(Averaging):
     The gain of a reward is that of the cross-entropy on the client's own data (local)
     alone. Source: J. Wang et al., "Tackling the Objective Inconsistency Problem in
     Heterogeneous Federated Optimization", 2020, equations 10 to 12 and section 4.2.
-    Where momentum and μ stand together, the paper has no formula; a_n is then what
-    steps with gradients of 1 add up to, as it is for each of them alone.
+    Where momentum and μ stand together, the paper has no formula; a_n is then the sum
+    of the sizes of these weights, as it is for each of them alone.
     """
 
     sums_gradients = True
@@ -87,7 +87,10 @@ class FedNova(Averaging):
 
 
 def sum_step_weights(steps: int, momentum: float = 0.0, pull: float = 0.0) -> float:
-    """Return ‖a‖₁: how far steps along gradients of 1 go, over the learning rate.
+    """Return ‖a‖₁: how far each step's gradient moves the weights by the end, summed.
+
+    It is counted over the learning rate, and positive also where a pull beyond 1
+    overshoots.
 
     Args:
         steps: of local training.
@@ -96,11 +99,12 @@ def sum_step_weights(steps: int, momentum: float = 0.0, pull: float = 0.0) -> fl
 
     >>> sum_step_weights(3), sum_step_weights(2, momentum=0.5)  # 1 + (1 + 0.5)
     (3.0, 2.5)
-    >>> sum_step_weights(3, pull=0.5)  # 0.25 + 0.5 + 1
-    1.75
+    >>> sum_step_weights(3, pull=0.5), sum_step_weights(2, pull=2.0)
+    (1.75, 2.0)
     """
-    gone = velocity = 0.0
-    for _ in range(steps):
-        velocity = momentum * velocity + 1 - pull * gone
-        gone += velocity
-    return gone
+    total, moved, velocity = 0.0, 0.0, 1.0
+    for _ in range(steps):  # since the gradient of one step
+        moved += velocity
+        total += abs(moved)
+        velocity = momentum * velocity - pull * moved
+    return total

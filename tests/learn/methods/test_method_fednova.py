@@ -84,6 +84,12 @@ def test_momentum_and_pull_together_are_unit_gradients_that_were_stepped():
     assert sum_step_weights(7, 0.5, 0.1 * 0.3) == pytest.approx(-point / 0.1)
 
 
+@pytest.mark.parametrize("pull", [0.5, 1.0, 1.5, 2.0])
+def test_weights_of_a_pull_are_summed_without_sign(pull):
+    weights = [(1 - pull) ** k for k in range(6)]
+    assert sum_step_weights(6, pull=pull) == pytest.approx(sum(map(abs, weights)))
+
+
 def test_each_number_of_epochs_is_as_likely_and_hangs_on_nobody_else():
     made = scenario("fednova", clients=DRAWN)
     drawing = LocalEpochs(made, Streams(7))

@@ -9,15 +9,12 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
     model_validator,
 )
 
 from simfed.ground import units
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.ground.registry import Only
 from simfed.ground.units import Unit
 from simfed.net.trace_files import Separator
@@ -537,6 +534,7 @@ MissingRate = Annotated[
 class _FileAttribute(Section):
     """An attribute of the edges of a graph's file."""
 
+    brief = None
     amount: ClassVar[Unit]
 
     attribute: str | None = Field(default=None, description="its name")
@@ -556,12 +554,6 @@ class _FileAttribute(Section):
             allowed = f"a unit such as {self.amount.example.split()[1]}"
             raise InputError(allowed, where="unit", got=self.unit)
         return self
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section with the keys that are given."""
-        plain = super().dump_used(dump)
-        return {key: value for key, value in plain.items() if value is not None}
 
 
 class FileCapacity(_FileAttribute):
@@ -607,6 +599,8 @@ class NetworkSpec(Section):
     `client-1`, …
     """
 
+    brief = ("latency",)
+
     topology: Literal["star", "tree", "graph"] = Field(
         default="star", description="of shared links"
     )
@@ -643,14 +637,6 @@ class NetworkSpec(Section):
         default=(),
         description="ways as lists of nodes, in place of those of least latency",
     )
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section with the keys that count."""
-        plain = super().dump_used(dump)
-        if self.latency is None:
-            plain.pop("latency", None)
-        return plain
 
     @model_validator(mode="before")
     @classmethod

@@ -72,6 +72,8 @@ class Partition(Section):
     what could.
     """
 
+    brief = None
+
     kind: Literal["dirichlet", "iid", "shards", "natural", "quantity", "feature"] = (
         Field(
             default="dirichlet",
@@ -125,12 +127,6 @@ class Partition(Section):
             allowed = "[low, high] with low at most high"
             raise InputError(allowed, where="sizes", got=list(self.sizes))
         return self
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the keys that count and say something."""
-        plain = super().dump_used(dump)
-        return {key: value for key, value in plain.items() if value is not None}
 
 
 def _locate_path(value: Any, info: ValidationInfo) -> str:

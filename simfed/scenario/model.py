@@ -28,7 +28,7 @@ from simfed.compress.feedback import with_error_feedback
 from simfed.fleet.world import Group, World
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
-from simfed.ground.measure import ACCURACY, CLASS_MEASURES, RECALL
+from simfed.ground.measure import CLASS_MEASURES, RECALL
 from simfed.ground.method import Method
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, Part, registry
@@ -357,6 +357,8 @@ class ParticipationSpec(Section):
 class ChargeSpec(Section):
     """The transfers that take simulated time."""
 
+    brief = ("base",)
+
     downlink: bool = Field(default=True, description="models on their way to clients")
     buffers: bool = Field(
         default=True, description="running statistics of batch norm, both ways"
@@ -366,12 +368,6 @@ class ChargeSpec(Section):
         description="what does not train of a model, once down to each client; else it "
         "lies on the devices",
     )
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section; most models have no such part."""
-        plain: dict[str, Plain] = dump(self)
-        return plain if self.base else {k: plain[k] for k in plain if k != "base"}
 
 
 class DownlinkCompression(Section):
@@ -415,6 +411,8 @@ class Downlink(Section):
 class EvaluationSpec(Section):
     """Accuracy and loss on the test set, every so many rounds and after the last."""
 
+    brief = ("measures", "owners")
+
     every: PositiveInt = Field(default=10, description="rounds")
     clients: bool = Field(
         default=False,
@@ -447,15 +445,6 @@ class EvaluationSpec(Section):
         if len(set(measures)) < len(measures):
             raise InputError("each measure once", got=[*measures])
         return measures
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section without the measures and owners of most scenarios."""
-        plain = super().dump_used(dump)
-        for key, usual in (("measures", (ACCURACY.key,)), ("owners", "all")):
-            if getattr(self, key) == usual:
-                del plain[key]
-        return plain
 
     @property
     def held_share(self) -> float | None:
@@ -520,6 +509,7 @@ class ClientGroup(Group):
         "local_epochs",
         "local_time",
     )
+    brief = ("local_epochs", "local_time")
 
     k: DrawnEntries | None = Field(
         default=None, description="in place of compression.k"
@@ -555,15 +545,6 @@ class ClientGroup(Group):
             allowed = "lognormal, uniform, normal or choice, drawn in each round"
             raise InputError(allowed, where="local_epochs.column", got=drawn.column)
         return self
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the group with the keys that count."""
-        plain = super().dump_used(dump)
-        for name in ("local_epochs", "local_time"):  # most have none
-            if getattr(self, name) is None:
-                plain.pop(name, None)
-        return plain
 
 
 ATTACK_SUCCESS = "attack_success"

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import (
     BeforeValidator,
     Field,
-    SerializerFunctionWrapHandler,
-    model_serializer,
     model_validator,
 )
 
 from simfed.ground.errors import InputError
-from simfed.ground.plain import Plain
 from simfed.scenario.dataset import DataPath
 from simfed.schema.fields import Named, Positive, PositiveInt
 from simfed.schema.quantity import Quantity
@@ -86,6 +83,8 @@ class PrototypeSpec(Section):
     neither sent, compressed, averaged nor saved (`charge.base` has it sent).
     """
 
+    brief = None
+
     model: Annotated[str, Named("model")] | None = Field(
         default=None,
         description="see `simfed list models`; omitted beside `facts`, and beside a "
@@ -129,12 +128,6 @@ class PrototypeSpec(Section):
             hint = "adapters: {rank: 8}"
             raise InputError("head or all", where="train", problem=problem, hint=hint)
         return self
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section with the keys that were given."""
-        plain: dict[str, Any] = dump(self)
-        return {key: inner for key, inner in plain.items() if inner is not None}
 
     @property
     def bare(self) -> bool:

@@ -20,9 +20,7 @@ from pydantic import (
     BeforeValidator,
     Discriminator,
     Field,
-    SerializerFunctionWrapHandler,
     Tag,
-    model_serializer,
 )
 
 from simfed.ground import distributions as laws
@@ -121,9 +119,7 @@ class _Brief(Section):
     So a resolved scenario stays readable.
     """
 
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        return {key: value for key, value in dump(self).items() if value is not None}
+    brief = None
 
 
 class LognormalSpec(_Brief):
@@ -334,6 +330,8 @@ class DeviceTable(Section):
     together.
     """
 
+    brief = ("where",)
+
     table: FoundFile = Field(description="CSV with a header line, or Parquet")
     weights: Annotated[str | None, Only("rows", "drawn")] = Field(
         default=None,
@@ -347,9 +345,3 @@ class DeviceTable(Section):
             "group's first client, and so on from the top again"
         ),
     )
-
-    @model_serializer(mode="wrap")
-    def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section without conditions where there are none."""
-        plain = super().dump_used(dump)
-        return plain if self.where else {k: v for k, v in plain.items() if k != "where"}

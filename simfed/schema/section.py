@@ -99,6 +99,9 @@ class Section(BaseModel):
     """Keys of which a file gives one."""
     written_in: ClassVar[tuple[str, ...]] = ()
     """The keys in the order of dumps; empty: as they are declared."""
+    brief: ClassVar[tuple[str, ...] | None] = ()
+    """Keys that dumps leave out at their defaults; None: those whose default is null.
+    """
     short: ClassVar[str] = ""
     """The key for which a text alone stands; empty: none."""
 
@@ -192,6 +195,12 @@ class Section(BaseModel):
         for name, only in self.list_marks():
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
+        for name, field in type(self).model_fields.items():
+            left_out = (
+                field.default is None if self.brief is None else name in self.brief
+            )
+            if left_out and getattr(self, name) == field.default:
+                plain.pop(name, None)
         return self.order(plain)
 
     def order(self, plain: dict[str, Plain]) -> dict[str, Plain]:

@@ -8,12 +8,13 @@ it is not collected: `.ci/flower` runs it, with Flower installed.
 
 import os
 import sys
+from contextlib import contextmanager
 from importlib.util import find_spec
 
 import pytest
 from hypothesis import settings
 
-from simfed.ground.registry import REGISTRIES, registry
+from simfed.ground.registry import IMPORTS, REGISTRIES, registry
 
 settings.register_profile("repeat", derandomize=True, deadline=None, max_examples=30)
 settings.register_profile("explore", deadline=None)
@@ -56,17 +57,35 @@ def _leave_files_to_the_system():
         yield
 
 
+@contextmanager
+def _forget_parts():
+    """Forget what is registered in the body, and the files that did it."""
+    before, files = {k: _registered(k) for k in REGISTRIES}, os.environ.get(IMPORTS)
+    yield
+    for kind, names in before.items():
+        for name in _registered(kind) - names:
+            registry(kind).remove(name)
+    if files is None:
+        os.environ.pop(IMPORTS, None)
+    else:
+        os.environ[IMPORTS] = files
+
+
 @pytest.fixture
 def add_part():
     """`add_part(kind, name, part)` registers a part until the test ends, in place of an
     earlier one of that name; all that the test registers otherwise is forgotten with
     it.
     """
-    before = {kind: _registered(kind) for kind in REGISTRIES}
-    yield lambda kind, name, part: registry(kind).add(name, part, replace=True)
-    for kind, names in before.items():
-        for name in _registered(kind) - names:
-            registry(kind).remove(name)
+    with _forget_parts():
+        yield lambda kind, name, part: registry(kind).add(name, part, replace=True)
+
+
+@pytest.fixture(scope="module")
+def own_parts():
+    """Parts that a module's tests register, such as a scenario's plug-ins, stay there."""
+    with _forget_parts():
+        yield
 
 
 @pytest.fixture

@@ -16,7 +16,10 @@ from simfed.study.results import StudyResult
 
 @dataclass(frozen=True)
 class Advice:
-    """What each group of a scenario's clients should send, and why."""
+    """What each group of a scenario's clients should send, and why.
+
+    Printed, it is a line for each group and the reasons; `scenario` has it written in.
+    """
 
     path: Path
     """The scenario's file."""

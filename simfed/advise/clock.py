@@ -45,6 +45,10 @@ def advise_by_clock(path: str | Path, *, allow_plugins: bool = False) -> Advice:
     plain averaging and nobody sends DGC, which has its own. Where devices' profiles
     know neither, it is Top-K at 3 % and at 10 %.
 
+    Args:
+        path: the scenario's file.
+        allow_plugins: as in `simfed.load_scenario`.
+
     Raises:
         InputError, InputErrors: the scenario is wrong, cannot be played by the clock
             alone, or can send none of these.

@@ -29,7 +29,14 @@ _STEPS = ("training", "private")
 
 @dataclass(frozen=True, slots=True)
 class Processor:
-    """The processor that the clients of one group share in kind."""
+    """The processor that the clients of one group share in kind.
+
+    It knows what a unit of work takes on an idle one: by its profile, by an assumed
+    time in its place (`assume`, seconds) or by a multiple of it (`scale`). What changes
+    during a run (background load, clock steps, heat, a quota) are its `regimes`;
+    `noise` scatters single calls. Ignored: caches that another client warms, and
+    memory that runs out.
+    """
 
     profile: Profile
     regimes: Regimes = field(default_factory=Regimes)
@@ -306,8 +313,15 @@ def build_processor(
 
     A speed and times that are drawn per client are left out: they are no properties of
     the group.
-    `streams` are the run's: the uncertainty is drawn from them. Raises: `InputError`
-    for values that do not hang together.
+
+    Args:
+        spec: the group's section `device`.
+        profile: the calibration profile that it names.
+        streams: of the run, from which the profile's uncertainty is drawn; None: its
+            laws are taken as they are.
+
+    Raises:
+        InputError: values that contradict each other.
     """
     speed = 1.0 if isinstance(spec.speed, Distribution) else spec.speed
     parts = {

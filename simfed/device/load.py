@@ -60,12 +60,16 @@ def load_profile(
 ) -> Profile:
     """Return the profile in a file, or of this name.
 
-    Names are looked for in the folders `search`, simfed's own, and among registered
-    ones, as `<folder>/<name>.yaml`; a file, which a suffix tells, also in these
-    folders.
+    Args:
+        name_or_path: a name, which is looked for as `<folder>/<name>.yaml`, then among
+            registered profiles; or a file, which its suffix tells.
+        search: folders that are looked into before simfed's own.
 
-    Raises: `InputError` in one sentence for a profile that is not there or makes no
-    sense.
+    Raises:
+        InputError: a profile that is not there or makes no sense, in one sentence.
+
+    >>> load_profile("x86-2core-vm").name
+    'x86-2core-vm'
     """
     path = find_profile(name_or_path, search)
     read = _read_once(read_text(path), path)
@@ -80,7 +84,15 @@ def load_profile(
 
 
 def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) -> Path:
-    """Return the file of a profile, see `load_profile`."""
+    """Return the file of a profile, which need not be a sound one.
+
+    Args:
+        name_or_path: as of `load_profile`.
+        search: folders that are looked into first.
+
+    Raises:
+        InputError: there is none, with the names that come near.
+    """
     wanted = Path(name_or_path)
     folders = [Path(folder) for folder in search]
     if wanted.suffix in (".yaml", ".yml"):
@@ -100,7 +112,14 @@ def find_profile(name_or_path: str | Path, search: Iterable[str | Path] = ()) ->
 
 
 def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
-    """Return the names of profiles: in the folders, simfed's own, registered ones."""
+    """Return the names of profiles, each once: of the folders, shipped, registered.
+
+    Args:
+        search: folders that are looked into first.
+
+    >>> "raspberry-pi-4" in profile_names()
+    True
+    """
     folders = [*map(Path, search), *_SHIPPED]
     files = [path for folder in folders for path in sorted(folder.glob("*.yaml"))]
     names = [path.stem for path in files if _is_profile(path)]

@@ -80,7 +80,11 @@ class Pull:
 
 @dataclass(frozen=True, slots=True)
 class Spent:
-    """The seconds that a participation took of its client, and its uplink's pace."""
+    """The seconds that a participation took of its client, and its uplink's pace.
+
+    What policies with `watches_time` are told of every upload that arrived. Seconds
+    are simulated, and those of this client alone.
+    """
 
     downlink_s: float
     work_s: float
@@ -264,7 +268,17 @@ def check_arms(arms: Sequence[Choice], *chosen: Choice) -> tuple[Choice, ...]:
 
 
 def check_option(name: str, value: object, holds: bool, allowed: str) -> None:
-    """Raise `InputError` about a constructor's option `name` unless it `holds`."""
+    """Check a constructor's option, so that a scenario's error names its key.
+
+    Args:
+        name: the keyword.
+        value: what it was given.
+        holds: whether that may be.
+        allowed: what may be, as an error says it after "expected".
+
+    Raises:
+        InputError: it does not hold.
+    """
     if not holds:
         raise InputError(allowed, where=name, got=value)
 

@@ -58,7 +58,18 @@ def policy_maker(
     options: Mapping[str, Plain] | None = None,
     factored: bool = False,
 ) -> Callable[[], Policy]:
-    """Return a function that makes one policy after another like `build_policy`."""
+    """Return a function that makes one policy after another.
+
+    Args:
+        kind: a registered policy.
+        arms: what it chooses from.
+        reward_range: bounds between which rewards are clipped.
+        options: keywords of its constructor.
+        factored: strategy and level are chosen by one policy each.
+
+    Raises:
+        InputError: an unknown kind.
+    """
     cls, keywords = registry("policy").get(kind), dict(options or {})
 
     def make(arms: Sequence[Choice]) -> Policy:

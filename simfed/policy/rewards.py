@@ -15,8 +15,18 @@ def gain(
 ) -> float:
     """Return ΔL = rho·(kd_before − kd_after) + beta·(local_before − local_after).
 
-    A term counts 0 when one of its losses is None: no distillation (FedAvg), or the
-    as-printed credit's first round, which has no earlier local loss.
+    Args:
+        rho: weight of the prototype's gain.
+        beta: weight of the client's own.
+        kd_before: loss of distillation before the merge.
+        kd_after: the same after it.
+        local_before: loss on the client's own data before the merge.
+        local_after: the same after it.
+
+    Returns:
+        The gain in loss; positive where losses fell. A term counts 0 when one of its
+        losses is None: no distillation (FedAvg), or the as-printed credit's first
+        round, which has no earlier local loss.
 
     >>> gain(0.5, 0.25, 2.0, 1.0, 3.0, 5.0)
     0.0
@@ -37,8 +47,12 @@ def reward(
 ) -> tuple[float, float]:
     """Return the gain per simulated second, as it is and clipped to `clip`.
 
-    The seconds `tau_s` are the client's own training, compression and upload. Where
-    these took no simulated time at all, the unclipped reward is ±inf (0 for no gain).
+    Args:
+        gain: of `gain`.
+        tau_s: the client's own training, compression and upload, in simulated seconds.
+            Where these took no time at all, the reward before the clip is ±inf (0 for
+            no gain).
+        clip: its bounds.
 
     >>> reward(0.002, 0.01)
     (0.2, 0.2)

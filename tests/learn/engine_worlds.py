@@ -45,13 +45,13 @@ def normed(input_shape, classes):
     )
 
 
-register("model", "normed", normed, replace=True)
+register("model", "tiny-normed", normed, replace=True)
 
 
 def model_of(method):
     """The smallest model that the method takes."""
     kind = method if isinstance(method, str) else method["kind"]
-    smallest = {"fedrep": "lenet5-half", "fedbn": "normed"}
+    smallest = {"fedrep": "lenet5-half", "fedbn": "tiny-normed"}
     return smallest.get(kind, "logistic-regression")
 
 

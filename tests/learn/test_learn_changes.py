@@ -140,6 +140,9 @@ FACTS = SimpleNamespace(
     classes=4,
     shapes=((4, 144), (4,)),
     names=(),
+    head=None,
+    norms=(),
+    base=0,
 )
 
 

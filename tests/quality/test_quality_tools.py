@@ -9,6 +9,7 @@ import networkx as nx
 import pytest
 from importlinter.api import read_configuration
 
+pytestmark = pytest.mark.usefixtures("own_parts")
 ROOT = Path(__file__).resolve().parents[2]
 TOOLS = {
     "imports point down": [

@@ -98,10 +98,14 @@ class CausalTransformer(_Decoder):
     characters in texts of 80.
     """
 
+    width, depth, heads = 128, 2, 4
+
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         (length,) = check_token_shape("causal-transformer", input_shape)
-        super().__init__(GPT2Config(classes, length, 128, 2, 4, 512, 1e-5))
-        self.head = nn.Linear(128, classes)
+        width, depth, heads = self.width, self.depth, self.heads
+        sizes = GPT2Config(classes, length, width, depth, heads, 4 * width, 1e-5)
+        super().__init__(sizes)
+        self.head = nn.Linear(width, classes)
 
 
 class GPT2(_Decoder):

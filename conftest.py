@@ -83,7 +83,7 @@ def add_part():
 
 @pytest.fixture(scope="module")
 def own_parts():
-    """Parts that a module's tests register, such as a scenario's plug-ins, stay there."""
+    """Keep what a module's tests register, as by a scenario's plug-ins, to them."""
     with _forget_parts():
         yield
 

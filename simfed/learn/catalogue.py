@@ -62,9 +62,9 @@ def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
     """
     data = dataset_facts(dataset)
     named = isinstance(model, str) or model.facts is None
+    name = model if isinstance(model, str) else model.name("gpt2")
     if named and data.tokens is not of_text(model):
         takes, kind = ("texts", "others") if of_text(model) else ("numbers", "texts")
-        name = model if isinstance(model, str) else model.name("gpt2")
         raise InputError(
             f"a model of {'texts' if data.tokens else 'numbers'}",
             got=name,
@@ -77,7 +77,7 @@ def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
             where="dataset.layout",
             problem=f"samples of {'×'.join(map(str, data.input_shape))} do not show "
             f"which axis is "
-            f"the channels, and model {model} takes them either way",
+            f"the channels, and model {name} takes them either way",
         )
     return of_model
 

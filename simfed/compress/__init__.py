@@ -91,5 +91,4 @@ _HOMES = {
     "list_choices": "choice",
 }
 
-__all__ += sorted(_HOMES)
 __getattr__ = load_names(__name__, _HOMES)

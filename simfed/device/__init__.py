@@ -37,5 +37,4 @@ _HOMES = {
     "read_table": "table",
 }
 
-__all__ += sorted(_HOMES)
 __getattr__ = load_names(__name__, _HOMES)

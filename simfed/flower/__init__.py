@@ -32,5 +32,4 @@ _HOMES = {
     "write_work": "workfile",
 }
 
-__all__ += sorted(_HOMES)
 __getattr__ = load_names(__name__, _HOMES)

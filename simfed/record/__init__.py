@@ -40,5 +40,15 @@ _HOMES = {
     "versions": "manifest",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Checkpoint",
+    "Recorder",
+    "Run",
+    "RunDirectory",
+    "fingerprint",
+    "open_run",
+    "read_manifest",
+    "summarise",
+    "versions",
+]
 __getattr__ = load_names(__name__, _HOMES)

@@ -18,5 +18,11 @@ _HOMES = {
     "learning_setup": "key",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Cached",
+    "Trajectory",
+    "TrajectoryStore",
+    "learning_key",
+    "learning_setup",
+]
 __getattr__ = load_names(__name__, _HOMES)

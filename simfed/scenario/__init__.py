@@ -25,5 +25,4 @@ _HOMES = {
     "validate_scenario": "load",
 }
 
-__all__ += sorted(_HOMES)
 __getattr__ = load_names(__name__, _HOMES)

@@ -25,5 +25,12 @@ _HOMES = {
     "run_study": "drive",
 }
 
-__all__ = sorted(_HOMES)
+__all__ = [
+    "Comparison",
+    "StudyResult",
+    "compare",
+    "load_study",
+    "plan_study",
+    "run_study",
+]
 __getattr__ = load_names(__name__, _HOMES)

@@ -178,7 +178,7 @@ def test_what_is_taken_away_is_a_scenario_a_study_and_pictures(opened, tmp_path)
 
 
 def test_a_page_goes_on_as_the_run_does(opened, tmp_path):
-    slow = {**WORLD, "rounds": 300}
+    slow = {**WORLD, "rounds": 600}
     (tmp_path / "scenario.yaml").write_text(yaml.safe_dump(slow))
     command = [sys.executable, "-m", "simfed", "run", str(tmp_path / "scenario.yaml")]
     run = subprocess.Popen([*command, "--out", str(tmp_path / "run"), "--quiet"])

@@ -34,6 +34,7 @@ STUDIES = (
     "flower_laws",
     "flower_originals",
     "privacy_figure",
+    "processors",
     "instructions",
     "private",
     "long",

@@ -13,9 +13,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from simfed.ground.csv_files import MOST_TABLE_BYTES
 from simfed.ground.errors import InputError, InputErrors, did_you_mean, listed
 from simfed.ground.inputs import read_text
-from simfed.ground.tables import MOST_TABLE_BYTES, find_column_hint, read_records
+from simfed.ground.tables import find_column, read_records
 
 LOG_COLUMNS = ("round", "client", "phase", "started_at_s", "finished_at_s")
 _MEASURES = ("bytes", "joules")
@@ -64,12 +65,7 @@ def read_log(path: Path) -> list[LogRow]:
     """
     names, records = read_records(read_text(path, MOST_TABLE_BYTES), str(path))
     for column in LOG_COLUMNS:
-        if column not in names:
-            hint = find_column_hint(column, names)
-            problem = f"no column {column}"
-            raise InputError(
-                ", ".join(LOG_COLUMNS), where=str(path), problem=problem, hint=hint
-            )
+        find_column(column, names, str(path))
     rows: list[LogRow] = []
     errors: list[InputError] = []
     for line, values in records:

@@ -198,7 +198,7 @@ def test_a_file_that_is_no_log_is_refused(tmp_path, capsys):
         tmp_path / "log.csv", ("round", "client", "phase", "start", "finished_at_s")
     )
     assert main(["twin", str(path), "--out", str(tmp_path / "twin.yaml")]) == 2
-    assert f"{path}: no column started_at_s" in capsys.readouterr().err
+    assert f"{path}: no column 'started_at_s'" in capsys.readouterr().err
     with pytest.raises(InputError, match="empty"):
         read_log(write(path, HEADER))
     with pytest.raises(InputError, match="no such file"):

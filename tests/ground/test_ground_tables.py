@@ -35,7 +35,7 @@ def test_comments_spaces_and_a_byte_order_mark_are_no_trouble(tmp_path):
     [
         (
             "a,seconds\nx,1,25\n",
-            "t.csv: line 2: a row has more cells than the header, which has 2",
+            "t.csv: line 2: a row has more cells than the first, which has 2",
         ),
         ("a,b,a\n1,2,3\n", "t.csv: got 'a', expected each column once"),
     ],
@@ -72,7 +72,7 @@ def test_files_that_are_none(tmp_path):
 def test_a_table_that_is_too_large_or_has_no_end_is_refused(tmp_path, monkeypatch):
     path = tmp_path / "large.csv"
     path.write_text("a\n1\n")
-    monkeypatch.setattr("simfed.ground.tables.MOST_TABLE_BYTES", 3)
+    monkeypatch.setattr("simfed.ground.csv_files.MOST_TABLE_BYTES", 3)
     with pytest.raises(
         InputError,
         match=r"large\.csv: got '4 bytes', expected a file of at most 3 "

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from simfed import InputError
+from simfed.ground import csv_files
 from simfed.net import (
     LinkTrace,
     Trace,
@@ -19,7 +20,6 @@ from simfed.net import (
     read_csv,
     read_mahimahi,
     read_pensieve,
-    trace_files,
 )
 from simfed.net.engine import Engine
 from simfed.net.flows import Flow
@@ -168,6 +168,7 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
         ("\ufefftime,rate\r\n0,8\r\n1,16\r\n", ("time", "rate")),
         ('time,"ra\nte"\n0,8\n\n1,16\n', (0, 1)),
         ("1,2\n0,8\n1,16\n", ("1", "2")),
+        ('t,r,x\n0,8,"a\nb"\n1,16,c\n', ("t", "r")),
     ],
 )
 def test_the_first_row_of_a_csv_is_lost_only_if_it_is_a_header(tmp_path, text, columns):
@@ -227,7 +228,7 @@ def test_bytes_of_one_time_are_added_up_and_came_since_the_one_before(tmp_path):
 
 @pytest.mark.parametrize("block_bytes", [60, 4_000_000])
 def test_a_file_read_cell_by_cell_is_the_same_trace(tmp_path, monkeypatch, block_bytes):
-    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", block_bytes)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block_bytes)
     rows = [f"{k},{k % 7}.5,x\n" for k in range(30)]
     whole = read_csv(file(tmp_path, "t,r,note\n" + "".join(rows)))
     rows[9:9] = ["# a pause\n", "\n"]
@@ -276,7 +277,7 @@ def test_columns_swapped_and_units_mistaken_are_a_trace_or_one_sentence(
 
 @pytest.mark.parametrize(("at", "said"), [(3, "line 5"), (47, "line 52")])
 def test_an_error_of_order_is_found_in_its_block(tmp_path, monkeypatch, at, said):
-    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 60)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 60)
     rows = [f'{k},1,"a\nb"\n' if k == 20 else f"{k},1,x\n" for k in range(50)]
     rows[30] += "# said\n\n"
     rows[at] = "-1,1,x\n"
@@ -311,7 +312,7 @@ def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
 def test_a_fault_far_into_a_file_is_named_by_its_line(
     tmp_path, monkeypatch, read, comma
 ):
-    monkeypatch.setattr(trace_files, "_BLOCK_BYTES", 60)
+    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 60)
     rows = ["# said\n", *(f"{k}{comma}1\n" for k in range(50))]
     rows[26] = f"25{comma}?\n"
     with pytest.raises(InputError, match="line 27, column 1: got '\\?', exp"):
@@ -321,12 +322,15 @@ def test_a_fault_far_into_a_file_is_named_by_its_line(
 @pytest.mark.parametrize(
     ("bound", "sentence"),
     [
-        ("MOST_ROWS", "got 'more', expected a trace of at most 2 lines"),
-        ("MOST_FILE_BYTES", "got '17 bytes', expected a file of at most 2 bytes"),
+        ("net.trace_files.MOST_ROWS", "got 'more', expected a file of at most 2 rows"),
+        (
+            "ground.csv_files.MOST_TABLE_BYTES",
+            "got '17 bytes', expected a file of at most 2 bytes",
+        ),
     ],
 )
 def test_a_file_beyond_the_bounds_is_refused(tmp_path, monkeypatch, bound, sentence):
-    monkeypatch.setattr(trace_files, bound, 2)
+    monkeypatch.setattr(f"simfed.{bound}", 2)
     with pytest.raises(InputError, match=sentence):
         read_csv(file(tmp_path, "0,1\n1,1\n2,1\n3,1.5"))
 

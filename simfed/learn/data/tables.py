@@ -19,9 +19,9 @@ from typing_extensions import override
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import MOST_FILE_BYTES, check_file, open_file
 from simfed.ground.tables import (
-    check_names,
     check_unpacked,
     count_unpacked_bytes,
+    find_column,
     find_separator_hint,
     open_parquet,
 )
@@ -169,7 +169,8 @@ class TableReader(Reader):
         names = list(train.schema.names)
         for table in self._tables:
             asked = (target, *([owner] if owner else ()), *(features or names))
-            check_names(table.place, asked, table.schema.names)
+            for name in asked:
+                find_column(name, table.schema.names, table.place)
         self._features = [
             name
             for name in features or names

@@ -16,7 +16,7 @@ from simfed.ground.uses import LinkUses
 from simfed.ground.vocabulary import LinkUse
 from simfed.net.building import build, build_model
 from simfed.net.cases import error_table, replay
-from simfed.net.graph_files import lines_of, read_graph
+from simfed.net.graph_files import read_graph
 from simfed.net.graphs import Tier, graph, tree
 from simfed.net.maxmin import max_min, why_not_max_min
 from simfed.net.models import Fluid, Model, Tcp
@@ -52,7 +52,6 @@ __all__ = [
     "build_model",
     "error_table",
     "graph",
-    "lines_of",
     "lognormal_ar1",
     "markov_on_off",
     "max_min",

@@ -5,22 +5,19 @@ from __future__ import annotations
 import difflib
 import html
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain
 from math import asin, cos, hypot, inf, radians, sin
 from pathlib import Path as FilePath
-from typing import IO, TYPE_CHECKING
+from typing import IO, NamedTuple
 from xml.etree import ElementTree
 
 from simfed.ground import units
-from simfed.ground.errors import InputError, did_you_mean, listed, within
+from simfed.ground.errors import InputError, check_known, listed, within
 from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.net.spec import FileCapacity, FileLatency
 from simfed.net.topology import Line, check_line_count
-
-if TYPE_CHECKING:
-    import networkx
 
 MOST_FILE_BYTES = 200_000_000
 """Bytes of a GraphML or GML file, which is read whole."""
@@ -35,8 +32,7 @@ _PREFIXES = ("K", "M", "G", "T")
 Attributes = Mapping[str, Plain]
 
 
-@dataclass(frozen=True)
-class DrawnEdge:
+class _Edge(NamedTuple):
     """An edge as its file has it: both ways where it is not directed."""
 
     tail: str
@@ -45,12 +41,8 @@ class DrawnEdge:
     attributes: Attributes
 
 
-@dataclass(frozen=True)
-class DrawnGraph:
-    """A graph as its file has it."""
-
-    nodes: Mapping[str, Attributes]
-    edges: Iterable[DrawnEdge]
+_Drawn = tuple[Mapping[str, Attributes], Sequence[_Edge]]
+"""The nodes of a graph by name, and its edges."""
 
 
 def read_graph(
@@ -85,37 +77,17 @@ def read_graph(
     if suffix not in readers:
         raise InputError(f"a file ending in {listed(readers)}", where=where, got=suffix)
     with open_file(path, MOST_FILE_BYTES) as file, within(where):
-        drawn = readers[suffix](file)
-    return _list_lines(drawn, where, capacity, latency)
-
-
-def lines_of(
-    graph: networkx.Graph,
-    *,
-    where: str = "graph",
-    capacity: FileCapacity | None = None,
-    latency: FileLatency | None = None,
-) -> list[Line]:
-    """Return the lines of a networkx graph, with edge attributes as in `read_graph`.
-
-    capacity: unlimited where edges say none, unless it is given.
-    """
-    directed = graph.is_directed()
-    edges = (
-        DrawnEdge(str(tail), str(head), directed, data)
-        for tail, head, data in graph.edges(data=True)
-    )
-    nodes = {str(name): data for name, data in graph.nodes(data=True)}
-    unlimited = FileCapacity(missing="unlimited")
+        nodes, edges = readers[suffix](file)
+    capacity = capacity or FileCapacity.model_construct()
     return _list_lines(
-        DrawnGraph(nodes, [*edges]), where, capacity or unlimited, latency
+        nodes, edges, where, capacity, latency or FileLatency.model_construct()
     )
 
 
 # ---- formats -------------------------------------------------------------------------
 
 
-def _read_graphml(file: IO[bytes]) -> DrawnGraph:
+def _read_graphml(file: IO[bytes]) -> _Drawn:
     try:
         root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
@@ -207,7 +179,7 @@ def _parse_gml(text: str) -> _Block:
     return blocks[0]
 
 
-def _read_gml(file: IO[bytes]) -> DrawnGraph:
+def _read_gml(file: IO[bytes]) -> _Drawn:
     try:
         text = file.read().decode()
     except UnicodeDecodeError as error:
@@ -233,7 +205,7 @@ def _read_gml(file: IO[bytes]) -> DrawnGraph:
 def _name_nodes(
     nodes: Iterable[tuple[str | None, Attributes]],
     edges: Iterable[tuple[str | None, str | None, bool, Attributes]],
-) -> DrawnGraph:
+) -> _Drawn:
     """Return a graph whose nodes are called by their labels, or ids without.
 
     Raises: `InputError` for a name that stands twice, and an edge to no node.
@@ -258,39 +230,31 @@ def _name_nodes(
             if id not in names:
                 where = f"edge {number}: {key}"
                 raise InputError("the id of a node", where=where, got=id)
-        drawn.append(DrawnEdge(names[ends[0]], names[ends[1]], directed, data))
-    return DrawnGraph(named, drawn)
+        drawn.append(_Edge(names[ends[0]], names[ends[1]], directed, data))
+    return named, drawn
 
 
 # ---- lines ---------------------------------------------------------------------------
 
 
 def _list_lines(
-    graph: DrawnGraph,
+    nodes: Mapping[str, Attributes],
+    edges: Sequence[_Edge],
     where: str,
-    capacity: FileCapacity | None,
-    latency: FileLatency | None,
+    capacity: FileCapacity,
+    latency: FileLatency,
 ) -> list[Line]:
     """Return one line per pair of nodes and direction that an edge joins."""
-    edges = [*graph.edges]
     if not edges:
-        raise InputError(
-            "a graph with at least one edge", where=where, problem="it has no edge"
-        )
-    check_line_count(sum(1 if edge.directed else 2 for edge in edges), where)
-    chosen = [
-        name
-        for section in (capacity, latency)
-        if section is not None
-        for name in (section.attribute, section.unit_attribute)
-        if name is not None
-    ]
-    seen = {name for edge in edges for name in edge.attributes}
+        allowed = "a graph with at least one edge"
+        raise InputError(allowed, where=where, problem="it has no edge")
+    check_line_count(sum(2 - edge.directed for edge in edges), where)
+    sections: tuple[FileCapacity | FileLatency, ...] = capacity, latency
+    attributes = ((each.attribute, each.unit_attribute) for each in sections)
+    chosen = [*filter(None, chain.from_iterable(attributes))]
+    seen = sorted({name for edge in edges for name in edge.attributes})
     for name in chosen:
-        if name not in seen:
-            allowed = f"an attribute of its edges: {listed(sorted(map(str, seen)))}"
-            hint = did_you_mean(name, map(str, seen))
-            raise InputError(allowed, where=where, got=name, hint=hint)
+        check_known(name, seen, "an attribute of its edges:", where=where)
     lines: dict[tuple[str, str], tuple[float, float, float]] = {}
     checked: set[tuple[str, ...]] = set()
     for edge in edges:
@@ -300,16 +264,16 @@ def _list_lines(
             _check_spelling([name for name in names if name not in chosen], place)
             checked.add(names)
         distance_s = None
-        if latency is not None and latency.by is not None:
-            ends = [_find_place(graph, end, place) for end in (edge.tail, edge.head)]
+        if latency.by is not None:
+            ends = [_find_place(nodes, end, place) for end in (edge.tail, edge.head)]
             distance_s = _compute_distance_m(*ends) / LIGHT_M_PER_S
+        loss = _read_loss(edge.attributes, place)
         ways = (("up", edge.tail, edge.head), ("down", edge.head, edge.tail))
         for way, tail, head in ways[:1] if edge.directed else ways:
             rate_bytes_per_s = _read_capacity(edge.attributes, way, place, capacity)
             latency_s = distance_s
             if latency_s is None:
                 latency_s = _read_latency(edge.attributes, way, place, latency)
-            loss = _read_loss(edge.attributes, place)
             # of edges that join the same nodes
             beside = lines.get((tail, head), (0.0, inf, 0.0))
             lines[tail, head] = (
@@ -323,65 +287,65 @@ def _list_lines(
     ]
 
 
-def _check_spelling(names: Iterable[str], where: str) -> None:
+def _check_spelling(names: Sequence[str], where: str) -> None:
     # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly
     # ours is wrong.
-    names = [*names]
     missing = [name for name in _ATTRIBUTES if name not in names]
     for name in names:
-        close = difflib.get_close_matches(str(name).lower(), missing, n=1, cutoff=0.8)
+        close = difflib.get_close_matches(name.lower(), missing, n=1, cutoff=0.8)
         if name not in _ATTRIBUTES and close:
             allowed = f"one of the attributes {listed(_ATTRIBUTES)}"
-            raise InputError(
-                allowed, where=where, got=name, hint=f"did you mean {close[0]!r}?"
-            )
+            hint = f"did you mean {close[0]!r}?"
+            raise InputError(allowed, where=where, got=name, hint=hint)
 
 
-def _write_unit(
-    name: str, section: FileCapacity | FileLatency | None, data: Attributes, where: str
-) -> Plain:
-    """Return an attribute with the unit that the scenario or the edge says, if any."""
-    value, unit = data.get(name), None if section is None else section.unit
-    if value is None or section is None:
-        return value
-    if (of_edge := section.unit_attribute) is not None:
+def _find_amount(
+    data: Attributes,
+    own: str,
+    section: FileCapacity | FileLatency,
+    usual: str,
+    where: str,
+) -> tuple[str, Plain]:
+    """Return the name and value of an edge's attribute, with its unit.
+
+    It is `own` if the edge has that, else the one that the section names, by default
+    `usual`. None: it has neither.
+    """
+    if own in data:
+        return own, data[own]
+    name, unit = section.attribute or usual, section.unit
+    value = data.get(name)
+    if value is not None and (of_edge := section.unit_attribute) is not None:
         if of_edge not in data:
             allowed = f"its unit in the attribute {of_edge}"
             raise InputError(allowed, where=f"{where}: {name}", got=value)
         unit = str(data[of_edge])
-        if isinstance(section, FileCapacity) and unit.upper() in _PREFIXES:
+        if usual == "capacity" and unit.upper() in _PREFIXES:
             unit += "bps"
-    return value if unit is None else f"{value} {unit}"
+    return name, value if value is None or unit is None else f"{value} {unit}"
 
 
 def _read_capacity(
-    data: Attributes, way: str, where: str, section: FileCapacity | None
+    data: Attributes, way: str, where: str, section: FileCapacity
 ) -> float:
-    name = section.attribute if section and section.attribute else "capacity"
-    if way in data:
-        rate, name = data[way], way
-    else:
-        rate = _write_unit(name, section, data, where)
+    name, rate = _find_amount(data, way, section, "capacity", where)
     if rate is not None:
         rate_bytes_per_s = units.parse_rate(rate, where=f"{where}: {name}")
         if rate_bytes_per_s == 0:
             raise InputError("a rate above 0", where=f"{where}: {name}", got=data[name])
         return rate_bytes_per_s
-    if section is None or section.missing is None:
+    if section.missing is None:
         raise _make_missing_error(data, name, way, where)
     return inf if section.missing == "unlimited" else section.missing
 
 
 def _read_latency(
-    data: Attributes, way: str, where: str, section: FileLatency | None
+    data: Attributes, way: str, where: str, section: FileLatency
 ) -> float:
-    name = section.attribute if section and section.attribute else "latency"
-    if way == "down" and "down_latency" in data:
-        name, latency = "down_latency", data["down_latency"]
-    else:
-        latency = _write_unit(name, section, data, where)
-        if latency is None:
-            return 0.0
+    own = "down_latency" if way == "down" else ""
+    name, latency = _find_amount(data, own, section, "latency", where)
+    if latency is None:
+        return 0.0
     return units.parse_duration(latency, where=f"{where}: {name}")
 
 
@@ -397,12 +361,14 @@ def _read_loss(data: Attributes, where: str) -> float:
     return loss
 
 
-def _find_place(graph: DrawnGraph, node: str, where: str) -> tuple[float, float]:
+def _find_place(
+    nodes: Mapping[str, Attributes], node: str, where: str
+) -> tuple[float, float]:
     """Return a node's latitude and longitude, in radians.
 
     Raises: `InputError` where it has none, or what is nowhere on earth.
     """
-    data = {str(name).lower(): value for name, value in graph.nodes[node].items()}
+    data = {name.lower(): value for name, value in nodes[node].items()}
     place = []
     for name, most in _COORDINATES.items():
         written = data.get(name)
@@ -439,7 +405,7 @@ def _make_missing_error(
     data: Attributes, name: str, way: str, where: str
 ) -> InputError:
     """Return the error for an edge of a file that does not say one way's capacity."""
-    others = [str(other) for other in data if other not in _ATTRIBUTES]
+    others = [other for other in data if other not in _ATTRIBUTES]
     seen = f"; its other attributes are {', '.join(others[:8])}" if others else ""
     if len(others) > 8:
         seen += ", …"

@@ -316,8 +316,8 @@ def _add_shortest(
     """Add the shortest way of every node to the server (`up`) or back (`down`).
 
     All ways end with the step `end`; the first step of each is returned. Dijkstra with
-    the ties decided by the graph alone; networkx decides them by the order of edges,
-    and two files of the same network would then give different runs. Memory and time
+    the ties decided by the graph alone: decided by the order of edges, two files of the
+    same network would give different runs. Memory and time
     grow with the lines, not with the lengths of the ways.
     """
     touching: dict[str, list[tuple[str, int]]] = {}

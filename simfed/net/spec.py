@@ -134,6 +134,12 @@ _FILE = (
 )
 
 
+_TABLE_KEYS = (
+    *(f"{x}_column" for x in ("time", "elapsed", "rate", "bytes", "latency")),
+    *("time_unit", "rate_unit", "latency_unit", "separator"),
+)
+
+
 class _TraceSection(Section):
     """A trace in files, whatever its numbers are."""
 
@@ -176,13 +182,8 @@ class _TraceSection(Section):
     @property
     def table(self) -> dict[str, Any]:
         """The arguments of `read_csv`."""
-        return {
-            "time_column": self.time_column,
-            "elapsed_column": self.elapsed_column,
-            "time_unit": self.time_unit,
-            "separator": self.separator,
-            "until_s": self.until,
-        }
+        keys = {**{key: key for key in _TABLE_KEYS}, "until": "until_s"}
+        return {keys[key]: getattr(self, key) for key in keys if hasattr(self, key)}
 
     @model_validator(mode="before")
     @classmethod
@@ -205,11 +206,6 @@ class _CapacityTrace(_TraceSection):
     rate_column: Annotated[str | int, _CSV] = Field(
         default=1, description="name or number from 0; ue{client}: each client its own"
     )
-
-    @property
-    def table(self) -> dict[str, Any]:
-        """The arguments of `read_csv`."""
-        return {**super().table, "rate_column": self.rate_column}
 
 
 class TraceSpec(_CapacityTrace):
@@ -235,12 +231,6 @@ class TraceSpec(_CapacityTrace):
         default="Mbps", description="Mbps, kB/s, …"
     )
 
-    @property
-    def table(self) -> dict[str, Any]:
-        """The arguments of `read_csv`."""
-        units = {"bytes_column": self.bytes_column, "rate_unit": self.rate_unit}
-        return {**super().table, **units}
-
 
 class ShareTrace(_CapacityTrace):
     """A share of the airtime that varies: a table of the user's, or generated.
@@ -259,10 +249,8 @@ class ShareTrace(_CapacityTrace):
         default=1, description="of the shares: name or number from 0"
     )
 
-    @property
-    def table(self) -> dict[str, Any]:
-        """The arguments of `read_csv`: shares are as they are written."""
-        return {**super().table, "rate_unit": "B/s"}
+    rate_unit: ClassVar[str] = "B/s"
+    """Shares are as they are written."""
 
 
 def _tell_trace(value: Any) -> str:
@@ -327,10 +315,9 @@ class LatencyTrace(_TraceSection):
     generate: ClassVar[None] = None
 
     @property
-    def table(self) -> dict[str, Any]:
-        """The arguments of `read_csv`."""
-        delays = {"latency_column": self.latency_column, "latency_unit": self.unit}
-        return {**super().table, **delays}
+    def latency_unit(self) -> str:
+        """The unit of its column."""
+        return self.unit
 
 
 def _tell_latency(value: Any) -> str:

@@ -12,7 +12,7 @@ from simfed.ground.cores import identify_processor
 from simfed.ground.version import VERSION
 from simfed.native import who_computes_layers
 
-_PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas", "networkx")
+_PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas")
 
 NOT_ALWAYS = {"owned", "laws", "round_metrics", "measure", "privacy", "raised"}
 """Keys that stand in a manifest only where there is something to say."""

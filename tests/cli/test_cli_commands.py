@@ -225,7 +225,6 @@ HEAVY = {
     "pandas",
     "matplotlib",
     "scipy",
-    "networkx",
     "websockets",
     "cryptography",
 }

@@ -94,8 +94,8 @@ class _Builder:
     links: Sequence[LinkSpec]
     streams: Streams
     link_of_client: Integers
-    _files: dict[tuple[object, ...], dict[float, Trace]] = field(default_factory=dict)
-    """Traces by what is read and by the factor on it."""
+    _files: dict[tuple[object, ...], Trace] = field(default_factory=dict)
+    """Traces by the factor on them, and by what is read."""
     _sources: dict[str | tuple[str, ...], tuple[str, ...]] = field(default_factory=dict)
     """The files of what a trace's section names."""
     _pieces: int = 0
@@ -108,12 +108,12 @@ class _Builder:
     def build(self) -> Topology:
         server, kind = self.network.server, self.network.topology
         ends: dict[str, Any] = {
-            "receive_bytes_per_s": self._rate(
-                server.receive, "network.server.receive", "server/receive"
-            ),
-            "send_bytes_per_s": self._rate(
-                server.send, "network.server.send", "server/send"
-            ),
+            **{
+                f"{way}_bytes_per_s": self._rate(
+                    getattr(server, way), f"network.server.{way}", f"server/{way}"
+                )
+                for way in ("receive", "send")
+            },
             "server_latency_s": server.latency,
             "server_down_latency_s": server.down_latency,
         }
@@ -135,12 +135,9 @@ class _Builder:
         """
         for i, link in enumerate(self.links):
             if self.network.topology == "star" and link.at is not None:
-                allowed, problem = (
-                    "topology tree or graph",
-                    ("there are no nodes to be at"),
-                )
+                where, problem = f"clients[{i}].link.at", "there are no nodes to be at"
                 raise InputError(
-                    allowed, where=f"clients[{i}].link.at", got=link.at, problem=problem
+                    "topology tree or graph", where=where, got=link.at, problem=problem
                 )
             self._check_loss(link.loss, f"clients[{i}].link.loss")
 
@@ -296,7 +293,13 @@ class _Builder:
     def _tree(self, ends: dict[str, Any]) -> Topology:
         tiers = []
         for i, spec in enumerate(self.network.tiers):
-            tier = Tier(spec.name, spec.count, latency_s=spec.latency, loss=spec.loss)
+            tier = Tier(
+                spec.name,
+                spec.count,
+                latency_s=spec.latency,
+                down_latency_s=spec.down_latency,
+                loss=spec.loss,
+            )
             where = f"network.tiers[{i}]"
             self._check_loss(spec.loss, f"{where}.loss")
             up, down = (
@@ -308,8 +311,7 @@ class _Builder:
                 ]
                 for way in _WAYS
             )
-            tier = replace(tier, up_bytes_per_s=up, down_bytes_per_s=down)
-            tiers.append(replace(tier, down_latency_s=spec.down_latency))
+            tiers.append(replace(tier, up_bytes_per_s=up, down_bytes_per_s=down))
         access, nodes = self._access(), self._tree_nodes(tiers[0])
         return tree(self.clients, access, tiers, node_of_client=nodes, **ends)
 
@@ -345,9 +347,8 @@ class _Builder:
         if network.file is not None:
             lines = read_graph(network.file, network.capacity, network.latency)
             for line in lines:
-                self._check_loss(
-                    line.loss, (f"network.file: edge {line.tail} to {line.head}: loss")
-                )
+                edge = f"edge {line.tail} to {line.head}"
+                self._check_loss(line.loss, f"network.file: {edge}: loss")
         else:
             lines = self._edges()
         nodes = [self.links[i].at for i in self.link_of_client.tolist()]
@@ -433,19 +434,19 @@ class _Builder:
         path, table = spec.file, spec.table
         assert isinstance(path, str)
         bin_s = spec.bin if isinstance(spec, TraceSpec) else 0.0
-        memo = (path, spec.format, spec.end, bin_s, *table.values())
+        memo = (spec.factor, path, spec.format, spec.end, bin_s, *table.values())
         if memo not in self._files:
-            if spec.format == "mahimahi":
+            if spec.factor != 1:
+                whole = self._read(spec.model_copy(update={"factor": 1.0}))
+                trace = whole.scaled(spec.factor)
+            elif spec.format == "mahimahi":
                 trace = trace_files.read_mahimahi(path, spec.end, bin_s=bin_s)
             elif spec.format == "pensieve":
                 trace = trace_files.read_pensieve(path, spec.end)
             else:
                 trace = trace_files.read_csv(path, spec.end, **table)
-            self._files[memo] = {1.0: self._count_pieces(trace)}
-        scaled = self._files[memo]
-        if spec.factor not in scaled:
-            scaled[spec.factor] = self._count_pieces(scaled[1.0].scaled(spec.factor))
-        return scaled[spec.factor]
+            self._files[memo] = self._count_pieces(trace)
+        return self._files[memo]
 
     def _count_pieces(self, trace: Trace) -> Trace:
         """Return `trace`.

@@ -203,9 +203,6 @@ class _CapacityTrace(_TraceSection):
     one_of = "file", "generate"
 
     generate: Generator | None = Field(default=None, description="in place of a file")
-    rate_column: Annotated[str | int, _CSV] = Field(
-        default=1, description="name or number from 0; ue{client}: each client its own"
-    )
 
 
 class TraceSpec(_CapacityTrace):
@@ -216,11 +213,11 @@ class TraceSpec(_CapacityTrace):
     from its time).
     """
 
-    bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
-        default=0.1, description="packets are counted per bin"
-    )
     rate_column: Annotated[str | int, _CSV, _OF_RATES] = Field(
         default=1, description="name or number from 0; ue{client}: each client its own"
+    )
+    bin: Annotated[PositiveDuration, Only("format", "mahimahi")] = Field(
+        default=0.1, description="packets are counted per bin"
     )
     bytes_column: Annotated[str | int | None, _CSV] = Field(
         default=None,

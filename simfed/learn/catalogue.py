@@ -76,8 +76,7 @@ def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
             "channels-first or channels-last",
             where="dataset.layout",
             problem=f"samples of {'×'.join(map(str, data.input_shape))} do not show "
-            f"which axis is "
-            f"the channels, and model {name} takes them either way",
+            f"which axis is the channels, and model {name} takes them either way",
         )
     return of_model
 
@@ -363,18 +362,8 @@ def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Lay
     stem = _convolution("stem", channels, 64, 3, height * width, bias=False)
     layers = [stem, norm_of("norm", 64)]
     inputs = 64
-    strides = (
-        (64, 1),
-        (64, 1),
-        (128, 2),
-        (128, 1),
-        (256, 2),
-        (256, 1),
-        (512, 2),
-        (512, 1),
-    )
-    for i, (outputs, stride) in enumerate(strides):
-        block = f"blocks.{i}"
+    for i, outputs in enumerate((64, 64, 128, 128, 256, 256, 512, 512)):
+        block, stride = f"blocks.{i}", 1 if inputs == outputs else 2
         height, width = -(-height // stride), -(-width // stride)
         pixels = height * width
         convolutions = [("conv1", "norm1", inputs, 3), ("conv2", "norm2", outputs, 3)]
@@ -436,27 +425,13 @@ def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
     (length,) = check_token_shape("char-lstm", input_shape)
     layers, inputs, hidden = [_embedding(classes, 8)], 8, 256
     for k in range(2):
-        products = 4 * hidden * (inputs + hidden)
-        shapes = (
-            (4 * hidden, inputs),
-            (4 * hidden, hidden),
-            (4 * hidden,),
-            (4 * hidden,),
-        )
+        gates, products = 4 * hidden, 4 * hidden * (inputs + hidden)
+        shapes = ((gates, inputs), (gates, hidden), (gates,), (gates,))
         parts = tuple(
             f"{part}_l{k}" for part in ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
         )
-        layers.append(
-            _Layer(
-                "lstm",
-                products + 8 * hidden,
-                0,
-                2 * products * length,
-                shapes,
-                hidden,
-                parts,
-            )
-        )
+        size, flops = products + 2 * gates, 2 * products * length
+        layers.append(_Layer("lstm", size, 0, flops, shapes, hidden, parts))
         inputs = hidden
     return [*layers, _scale_flops(_linear("head", hidden, classes), length)]
 

@@ -13,7 +13,7 @@ from simfed.ground.method import Method, State
 from simfed.learn.clients import Unit, Units
 from simfed.learn.federation import Federation
 from simfed.learn.kit import Kit
-from simfed.learn.mixes import compute_own_mix, evaluate_in_mix, join_tests
+from simfed.learn.mixes import compute_own_mix, evaluate, evaluate_in_mix, join_tests
 from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
 from simfed.tasks.tasks import Tasks
@@ -85,14 +85,10 @@ class Evaluating:
             name: join_tests(answers[at * parts : (at + 1) * parts], self._data)
             for at, name in enumerate(self._scenario.prototypes)
         }
-        prototypes = {}
-        for name, rows in tested.items():
-            groups = self._data.groups
-            samples, right, losses = (float(row[:groups].sum()) for row in rows)
-            accuracy, loss = right / samples, losses / samples
-            by_class = rows[:, groups:]
-            measures = self._data.objective.measures(accuracy, loss, by_class)
-            prototypes[name] = Evaluation(accuracy, loss, measures)
+        groups, objective = self._data.groups, self._data.objective
+        prototypes = {
+            name: evaluate(rows, groups, objective) for name, rows in tested.items()
+        }
         if not self._scenario.evaluates_clients:
             return prototypes, {}
         clients = range(len(self._data.owned))

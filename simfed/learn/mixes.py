@@ -11,7 +11,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from simfed.fleet.contract import PersonalEvaluation
+from simfed.fleet.contract import Evaluation, PersonalEvaluation
 from simfed.learn.federation import Federation
 from simfed.learn.objective import Objective, count_by_class
 
@@ -81,6 +81,14 @@ def compute_own_mix(data: Federation, client: int) -> Tensor:
     return counts  # of an owner without test samples: as all count
 
 
+def evaluate(tested: Tensor, groups: int, objective: Objective) -> Evaluation:
+    """Return the share, loss and measures of what `join_tests` returns."""
+    samples, right, losses = (float(row[:groups].sum()) for row in tested)
+    accuracy, loss = right / samples, losses / samples
+    measures = objective.measures(accuracy, loss, tested[:, groups:])
+    return Evaluation(accuracy, loss, measures)
+
+
 def evaluate_in_mix(
     tested: Tensor, mix: Tensor, objective: Objective
 ) -> PersonalEvaluation:
@@ -91,15 +99,19 @@ def evaluate_in_mix(
 
     Groups that the test set lacks count nothing in the client's own mix.
     """
-    (counts, right, losses), by_class = tested[:, : len(mix)], tested[:, len(mix) :]
-    total = float(counts.sum())
+    whole = evaluate(tested, len(mix), objective)
+    counts, right, losses = tested[:, : len(mix)]
     mix = mix.double() * (counts > 0)
     share = mix / mix.sum().clamp(min=1)
     each = counts.clamp(min=1)
-    loss, own_loss = float(losses.sum()) / total, float((share * losses / each).sum())
-    accuracy = float(right.sum()) / total
+    own_loss = float((share * losses / each).sum())
     own_accuracy = float((share * right / each).sum())
-    measures = objective.measures(accuracy, loss, by_class)
-    own = objective.measures(own_accuracy, own_loss, by_class[:, :0])
-    measures |= {f"own_{key}": value for key, value in own.items()}
-    return PersonalEvaluation(accuracy, loss, own_accuracy, own_loss, measures)
+    own = objective.measures(own_accuracy, own_loss, tested[:, :0])
+    measures = {f"own_{key}": value for key, value in own.items()}
+    return PersonalEvaluation(
+        whole.accuracy,
+        whole.loss,
+        own_accuracy,
+        own_loss,
+        {**whole.measures, **measures},
+    )

@@ -56,6 +56,11 @@ def labels_in(data: DatasetSpec) -> Labels:
     return _read_labels(data.source, _stamp_files(data))
 
 
+def open_labels(data: DatasetSpec) -> Dataset | Labels:
+    """Return what has labels and owners; of your own files no sample is read."""
+    return load_data(data) if data.name is not None else labels_in(data)
+
+
 def list_inputs(data: DatasetSpec) -> list[str]:
     """Return the columns of a table that are learned from, as texts for people.
 
@@ -74,8 +79,7 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
 
     Raises: `InputError` where there are too few samples or owners.
     """
-    data, partition = scenario.dataset, scenario.dataset.partition
-    named = load_data(data) if data.name is not None else labels_in(data)
+    named, partition = open_labels(scenario.dataset), scenario.dataset.partition
     sizes: str | tuple[int, int] | Floats | None
     if isinstance(partition.sizes, Distribution):
         sizes = Fleet(scenario, streams).sizes(partition.sizes)
@@ -102,8 +106,7 @@ def count_held_out(scenario: Scenario, streams: Streams) -> int:
 
     Raises: `InputError` as `split_of`, and where the data name no owners.
     """
-    data = scenario.dataset
-    named = load_data(data) if data.name is not None else labels_in(data)
+    named = open_labels(scenario.dataset)
     held = split_of(scenario, streams).held
     if held is None:
         where = "evaluation.owners"

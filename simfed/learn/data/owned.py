@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
-from simfed.learn.data.own import labels_in, load_data, name_classes, split_of
+from simfed.learn.data.own import name_classes, open_labels, split_of
 from simfed.scenario import Scenario
 
 MOST_ROWS = 20
@@ -71,8 +71,7 @@ class Owned:
 
 def count_owned(scenario: Scenario, streams: Streams) -> Owned:
     """Return who owns what in a scenario; of your own files no sample is read."""
-    data = scenario.dataset
-    named = load_data(data) if data.name is not None else labels_in(data)
+    named = open_labels(scenario.dataset)
     facts, split = named.facts, split_of(scenario, streams)
     samples = np.array([len(part) for part in split.clients])
     names: tuple[str, ...] = ()

@@ -28,7 +28,7 @@ from simfed.learn.methods.fields import model_down, pick_model, update_up
 from simfed.learn.methods.options import Ranged
 
 if TYPE_CHECKING:
-    from simfed.learn.kit import Changed, Kit
+    from simfed.learn.kit import Changed, Kit, Model
 
 
 class Averaging(Ranged, Method):
@@ -163,6 +163,17 @@ def list_logits_work(setting: Setting, arrived: Sequence[Who]) -> list[Work]:
     ]  # fmt: skip
 
 
+def mean_values(arrivals: Sequence[Arrival]) -> Model:
+    """Return the mean of what arrived.
+
+    It is weighted by samples and by what the server mode makes of staleness.
+    """
+    from simfed.learn.kit import mean_of
+
+    weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
+    return mean_of([arrival.values for arrival in arrivals], weights)
+
+
 def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     """Return a model minus the mean of the arrivals' updates.
 
@@ -170,10 +181,7 @@ def moved(model: Values, arrivals: Sequence[Arrival]) -> Values:
     what the server mode makes of staleness. Shares add up to 1: an update that is
     merged alone counts in full, however stale (`merge_models` damps it instead).
     """
-    from simfed.learn.kit import mean_of
-
-    weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
-    mean = mean_of([arrival.values for arrival in arrivals], weights)
+    mean = mean_values(arrivals)
     return {"weights": model["weights"] - mean["update"], "buffers": mean["buffers"]}
 
 

@@ -143,7 +143,7 @@ class FedGen(Ranged, Method):
         if round > 1 and self.weight:
             size = setting.batch_size, setting.steps(who)
             work.append(
-                Work("auxiliary", self._generate(setting), *size, name="generate")
+                Work("auxiliary", self._works(setting)[0], *size, name="generate")
             )
         return Plan(down, work, up)
 
@@ -154,31 +154,25 @@ class FedGen(Ranged, Method):
         if not arrived:
             return []
         batch, steps = self.server_batch, self.server_steps
+        _, train, heads = self._works(setting)
         return [
-            Work("auxiliary", self._train(setting), batch, steps, "generator"),
-            Work(
-                "auxiliary", self._heads(setting), batch * len(arrived), steps, "heads"
-            ),
+            Work("auxiliary", train, batch, steps, "generator"),
+            Work("auxiliary", heads, batch * len(arrived), steps, "heads"),
         ]
 
-    def _generate(self, setting: Setting) -> str:
-        return f"fedgen/generate-{Mlp(self.generator(setting).widths).shape}"
-
-    def _train(self, setting: Setting) -> str:
-        return f"fedgen/generator-{Mlp(self.generator(setting).widths).shape}"
-
-    def _heads(self, setting: Setting) -> str:
-        features = self.generator(setting).widths[-1]
-        return f"fedgen/heads-{features}-{setting.classes}"
+    def _works(self, setting: Setting) -> tuple[str, ...]:
+        """Return the profile's keys of the work that is no local training."""
+        return tuple(self.auxiliary(setting))
 
     @override
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         net = Mlp(self.generator(setting).widths)
-        head = 2 * net.widths[-1] * setting.classes
+        last = Mlp((net.widths[-1], setting.classes))
+        back = 2 * last.forward_flops
         return {
-            self._generate(setting): net.forward_flops + 2 * head,
-            self._train(setting): net.train_flops,
-            self._heads(setting): 2 * head,
+            f"fedgen/generate-{net.shape}": net.forward_flops + back,
+            f"fedgen/generator-{net.shape}": net.train_flops,
+            f"fedgen/heads-{last.shape}": back,
         }
 
     # ---- learning --------------------------------------------------------------------

@@ -8,17 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from typing_extensions import override
 
-from simfed.ground.method import (
-    Arrival,
-    Field,
-    LocalSteps,
-    Plan,
-    Setting,
-    State,
-    Values,
-    Who,
-)
-from simfed.learn.methods.averaging import Averaging
+from simfed.ground.method import Arrival, Field, Plan, Setting, State, Values, Who
+from simfed.learn.methods.averaging import mean_values
+from simfed.learn.methods.fedprox import FedProx
 from simfed.learn.methods.options import NOT_NEGATIVE
 
 if TYPE_CHECKING:
@@ -26,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class FedNova(Averaging):
+class FedNova(FedProx):
     """Federated averaging of directions: a client that steps more weighs no more.
 
     Per prototype. A client sends (w − w_n)/a_n beside a_n, the sum of the weights with
@@ -48,6 +40,7 @@ class FedNova(Averaging):
     """
 
     sums_gradients = True
+    two_levels = False
 
     mu: Annotated[float, NOT_NEGATIVE, "weight of the pull to the server's weights"] = (
         0.0
@@ -57,12 +50,6 @@ class FedNova(Averaging):
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
         plan = super().plan(setting, who, round)
         return replace(plan, up={**plan.up, "a": Field("normaliser", 1)})
-
-    @override
-    def local_steps(
-        self, kit: Kit, who: Who, round: int, down: Values, own: State
-    ) -> LocalSteps:
-        return LocalSteps(down, pull=self.mu)
 
     @override
     def trained(
@@ -78,10 +65,7 @@ class FedNova(Averaging):
     def merged(
         self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
     ) -> Values:
-        from simfed.learn.kit import mean_of
-
-        weights = [arrival.who.samples * arrival.weight for arrival in arrivals]
-        mean = mean_of([arrival.values for arrival in arrivals], weights)
+        mean = mean_values(arrivals)
         moved = before["weights"] - mean["a"] * mean["update"]
         return {"weights": moved, "buffers": mean["buffers"]}
 

@@ -474,13 +474,14 @@ class Checks:
         }
         if not normed:
             return  # known without PyTorch, and without the files of the data
-        whole = training.batch_size
+        whole, method = training.batch_size, self.scenario.method.made
         for client in self.fleet.members(index):
             samples = self._parts.samples_of(int(client))
             last = (
                 samples % whole
                 if training.local_epochs is not None
                 or self.scenario.clients[index].local_epochs is not None
+                or getattr(method, method.further_epochs or "further_epochs")
                 else min(samples, whole)
             )
             if last == 1 or whole == 1:

@@ -515,6 +515,9 @@ class Method:
     two_levels: ClassVar[bool] = False
     """True if edge servers can merge its uploads before the server does: it has
     `shares` and `shift`."""
+    further_epochs: ClassVar[str] = ""
+    """The option that says epochs over a client's own samples beside its local
+    training."""
     workload: ClassVar[str] = "simfed.learn.hosted:HostedWorkload"
     """`module:class` of its learning side: the one for all methods, unless it brings
     its own."""

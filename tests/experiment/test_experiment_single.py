@@ -9,7 +9,16 @@ from simfed.experiment import check
 from simfed.scenario import validate_scenario
 
 
-def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **training):
+def scenario(
+    folder,
+    *,
+    samples=66,
+    side=8,
+    owners=None,
+    model="resnet18",
+    method=None,
+    **training,
+):
     rng = np.random.default_rng(0)
     arrays = {
         f"{axis}_{part}": values
@@ -28,6 +37,7 @@ def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **tra
         "prototypes.a.model": model,
         "training": training,
     }
+    keys |= {} if method is None else {"method": method}
     plain = worlds.change(worlds.TINY, keys)
     return validate_scenario(plain, source="s.yaml", folder=folder)
 
@@ -48,6 +58,17 @@ def scenario(folder, *, samples=66, side=8, owners=None, model="resnet18", **tra
                 "owners": [0, 0, 0, 0, 1],
             },
             "client 1 owns 1 of the samples",
+        ),
+        *(
+            (
+                {
+                    "batch_size": 32,
+                    "local_steps": 1,
+                    "method": {"kind": kind, **option},
+                },
+                "client 0 owns 33 of the samples, which in bat",
+            )
+            for kind, option in (("fedrep", {}), ("ditto", {"own_epochs": 1}))
         ),
     ],
 )
@@ -72,6 +93,7 @@ def test_a_batch_of_one_under_batch_norm_is_refused_with_its_client(
     [
         {"batch_size": 11, "local_epochs": 1},
         {"batch_size": 32, "local_steps": 1},
+        {"batch_size": 32, "local_steps": 1, "method": {"kind": "ditto"}},
         {"batch_size": 32, "local_epochs": 1, "side": 16},
         {"batch_size": 32, "local_epochs": 1, "model": "resnet18-gn"},
     ],

@@ -35,6 +35,7 @@ class Ditto(Personal, Averaging):
     """
 
     two_levels = True
+    further_epochs = "own_epochs"
 
     pull: Annotated[float, NOT_NEGATIVE, "λ, of the own model to the server's"] = 1.0
     own_epochs: Annotated[

@@ -38,6 +38,7 @@ class FedRep(PartlyPersonal):
         int, AT_LEAST_ONE, "epochs on the head, before local training of the body"
     ] = 10
 
+    further_epochs = "head_epochs"
     kept_word = "a linear layer at their end"
 
     @override

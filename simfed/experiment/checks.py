@@ -93,6 +93,7 @@ class Checks:
         # a clock without learning deals no samples unless sizes are said
         if not self._time_only or self.scenario.dataset.partition.sized:
             gather(check_data, self.scenario)
+        if not self._time_only:
             gather(self._check_learnable)
         for i in range(len(self.scenario.clients)):
             before = len(errors)

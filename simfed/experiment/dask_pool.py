@@ -18,6 +18,7 @@ from typing import Any
 from typing_extensions import override
 
 from simfed.compress.choice import NO_COMPRESSION
+from simfed.fleet.contract import Task
 from simfed.ground.cluster import SchedulerConnection, call_part
 from simfed.ground.errors import InputError, RunFailed, SimfedError
 from simfed.ground.plain import Plain
@@ -247,7 +248,9 @@ def _describe_setup(scenario: Scenario) -> dict[str, str]:
 
 def _digest_work(bench: Bench) -> str:
     """Return a digest of the bits of a client's first work."""
-    task = bench.tasks.task(1, 0, 0)
+    who = bench.tasks.who(0)  # here nobody knows devices, nor what they cut off
+    plan = bench.method.plan(bench.tasks.setting, who, 1)
+    task = Task(1, 0, who, plan, 0, 0.0)
     down = bench.method.send(bench.method.begin(bench.kit), task.who, 1)
     [(result, _)] = bench.work([Order(task, NO_COMPRESSION, down)], [ClientState()])
     digest = hashlib.blake2b(digest_size=16)

@@ -120,11 +120,9 @@ def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Change
     """
     if scenario.downlink.compression is None:
         return {}
-    planned = tasks.task(1, who.client, 0).plan.down
     return {
         name: Changes(scenario, tasks, who, field)
-        for name, field in planned.items()
-        if field.kind == "weights"
+        for name, field in tasks.weights_down(who, 1).items()
     }
 
 
@@ -186,11 +184,9 @@ class HeldModels:
         self._round = round = min(round, self._scenario.rounds)
         for prototype in self._scenario.prototypes:
             who = self._tasks.first_of(prototype)
-            planned = self._tasks.task(round, who.client, 0).plan.down
             sent = self._tasks.method.send(server, who, round)
-            for name, field in planned.items():
-                if field.kind == "weights":
-                    self._weights[prototype, name] = sent[name]
+            for name in self._tasks.weights_down(who, round):
+                self._weights[prototype, name] = sent[name]
 
     def advance(self, server: State, round: int, version: int) -> None:
         """Let clients hold, after the merge of `round`, what the next change makes.

@@ -35,11 +35,18 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
     """
     file = _lock_file(folder / LOCK, what, hint)
     try:
+        file.truncate(0)
+        file.write(f"process {os.getpid()} on {platform.node()}\n")
+        file.flush()
         yield
     finally:
-        (folder / LOCK).unlink(missing_ok=True)
-        _flock(file, fcntl.LOCK_UN)  # a forked process may still have the file open
-        file.close()
+        # a full disk or a lost folder leaves no lock behind, nor does a forked process
+        # that still has the file open
+        try:
+            (folder / LOCK).unlink(missing_ok=True)
+        finally:
+            _flock(file, fcntl.LOCK_UN)
+            file.close()
 
 
 def is_held(folder: Path) -> bool:
@@ -78,9 +85,6 @@ def _lock_file(path: Path, what: str, hint: str | None) -> TextIO:
                 hint=hint,
             ) from None
         if _is_same_file(path, file):
-            file.truncate(0)
-            file.write(f"process {os.getpid()} on {platform.node()}\n")
-            file.flush()
             return file
         file.close()  # its holder deleted it between our two steps
 

@@ -187,6 +187,14 @@ class Tasks:
             return make(Task, (round, client, who, plan, model_version, size, None, ()))
         return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
 
+    def weights_down(self, who: Who, round: int) -> dict[str, Field]:
+        """Return the fields of weights that a client is sent in `round`.
+
+        They hang on no device, so `who` may lack what hangs on a round.
+        """
+        down = self.method.plan(self.setting, who, round).down
+        return {name: field for name, field in down.items() if field.kind == "weights"}
+
     def _task_of_edge(
         self, round: int, client: int, model_version: int, turn: int
     ) -> Task:
@@ -442,18 +450,17 @@ class Tasks:
             return
         for name in self.setting.prototypes:
             who = self.first_of(name)
-            for field in self.method.plan(self.setting, who, round).down.values():
-                if field.kind == "weights":
-                    k, choice = self.change_entries(field), self.change_choice
-                    yield codec_work(
-                        "compression",
-                        who,
-                        field,
-                        choice,
-                        k,
-                        kind="packing",
-                        name=choice.label,
-                    )
+            for field in self.weights_down(who, round).values():
+                k, choice = self.change_entries(field), self.change_choice
+                yield codec_work(
+                    "compression",
+                    who,
+                    field,
+                    choice,
+                    k,
+                    kind="packing",
+                    name=choice.label,
+                )
 
 
 def count_told(task: Task, choice: Choice, k: int) -> int | None:

@@ -47,7 +47,7 @@ from laws_files import write_files
 import simfed
 from simfed import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import check_parts
-from simfed.ground import Streams
+from simfed.ground import Streams, Who
 from simfed.record import TABLES
 from simfed.replay import TrajectoryStore
 from simfed.scenario import (
@@ -549,7 +549,17 @@ def never_there(world: World) -> None:
         world.play(time_only=True),
         world.play(world.changed(change), time_only=True),
     )
-    assert_same(one, other, {**TIMES, "links": ["link", "from_s", "to_s", "bytes"]})
+    alone = ("links", "spans")
+    assert_same(one, other, {key: TIMES[key] for key in TIMES if key not in alone})
+    # a link that all clients together could not fill has no rows
+    links = [set(_frame(run, "links", ["link"])["link"]) for run in (one, other)]
+    unfilled = links[0] ^ links[1]
+    for name, key, word in (("links", "link", ""), ("spans", "track", "link ")):
+        left = [word + link for link in unfilled]
+        columns = ["link", "from_s", "to_s", "bytes"] if name == "links" else None
+        a, b = (_frame(run, name, columns) for run in (one, other))
+        a, b = (x[~x[key].isin(left)].reset_index(drop=True) for x in (a, b))
+        assert a.equals(b), name
 
 
 def never_fits(scenario: Scenario) -> None:
@@ -567,16 +577,44 @@ def never_fits(scenario: Scenario) -> None:
                 ("clients are dealt to them by their number"),
             )
     server = scenario.aggregation
+    if server.edge_servers is not None:  # which are numbered after all clients
+        if scenario.faults is not None:
+            refuse("faults", "what befalls an edge server is drawn by its number")
+        if server.edge_servers.device is not None:
+            refuse("aggregation.edge_servers.device", "noise is drawn by its number")
+        if server.edge_servers.restarts is not None:
+            refuse("aggregation.edge_servers.restarts", "drawn by its number")
     if server.concurrency is not None or getattr(
         server.edge_servers, "concurrency", None
     ):
         refuse(
             "aggregation", ("who starts next is drawn among all ids, until one is free")
         )
-    if scenario.training.local_epochs is not None:
-        refuse("training", "samples are dealt anew")
+    _refuse_epochs(scenario)
     if scenario.participation.selection.kind in ("poisson", "by-samples"):
         refuse("participation.selection")
+
+
+def _refuse_epochs(scenario: Scenario) -> None:
+    """Take out what lasts the longer the more samples a client owns."""
+    why = "samples are dealt anew"
+    if scenario.training.local_epochs is not None:
+        refuse("training", why)
+    parts = check_parts(scenario, files() / "world.yaml", time_only=True)
+    method, setting = scenario.method.made, parts.tasks.setting
+    for i, group in enumerate(scenario.clients):
+        if group.local_epochs is not None:
+            refuse(f"clients[{i}].local_epochs", why)
+        plans = []
+        for samples in (1, 1000):
+            who = parts.tasks.who(parts.fleet.first(i))
+            own = Who(who.client, who.prototype, who.size, samples)
+            plans.append(method.plan(setting, own, 1))
+        if plans[0] != plans[1]:
+            refuse("method", why)
+        device = group.device.assume or group.device
+        if str(getattr(device.training, "unit", "")).endswith("/epoch"):
+            refuse(f"clients[{i}].device", why)
 
 
 def split_groups(world: World) -> None:

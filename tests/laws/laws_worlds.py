@@ -538,6 +538,9 @@ class Drawing:
             if key in self.root.model_fields and key not in self.top:
                 self.draw_key(self.root, key, self.top)
                 self.plugin = self.plugin or (key == "plugins" and key in self.top)
+            if self.method == "fedbn" and not self.plugin:
+                # no small model of simfed's own has batch norm
+                self.top["plugins"], self.plugin = ["parts.py"], True
         if self.top.get("aggregation", {}).get("mode") == "first" and self.clients > 1:
             some = self.top.setdefault("participation", {})
             some["clients_per_round"] = self.rng.randint(1, self.clients - 1)
@@ -670,8 +673,12 @@ class Drawing:
             for source, models in DATA
             if self.plugin or source.get("name") != "law-stripes"
         ]
+        if self.method == "fedbn":
+            fits = [fit for fit in fits if "normed" in fit[1]]
         source, models = self.rng.choice(fits)
         models = [name for name in models if self.plugin or name != "normed"]
+        if self.method == "fedbn":
+            models = ["normed"]
         if not self.learns and source.get("name") == "mnist-mini":
             models = [*models, *HEAVY]
         if not self.learns and source == {"leaf": "texts"}:
@@ -692,8 +699,7 @@ class Drawing:
         }
 
     def prototypes(self) -> dict[str, Any]:
-        method = self.top.get("method", {}).get("kind", "fedkd")
-        mixes = registry("method").get(method).mixes_prototypes
+        mixes = registry("method").get(self.method).mixes_prototypes
         names = ("a", "b")[: self.rng.choice((1, 1, 2)) if mixes else 1]
         kinds = ("model",) if self.learns else ("model", "model", "facts")
         return {
@@ -765,6 +771,12 @@ class Drawing:
                 first["name"] if alone else f"{first['name']}-{n}" for n in range(2)
             ]
         return ["a", "b", "server"]
+
+    @property
+    def method(self) -> str:
+        """The kind of method that is drawn."""
+        drawn: str = self.top.get("method", {}).get("kind", "fedkd")
+        return drawn
 
     @property
     def cells(self) -> dict[str, Any]:

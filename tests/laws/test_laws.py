@@ -165,6 +165,55 @@ FOUND = {
             ),
         },
     ),
+    "what travels down is known before devices are that cut training off": (
+        "verified",
+        {
+            "downlink": {"compression": {"k": 5}},
+            **group(local_time="100 ms"),
+            **DENSE,
+        },
+    ),
+    "facts alone play a clock whose clients own sizes that are said": (
+        "twice_as_fast",
+        {
+            "dataset": {"file": "images.npz", "partition": {"sizes": [1, 9]}},
+            "prototypes": {"a": {"facts": {"parameters": 50, "flops_per_sample": 9}}},
+            **DENSE,
+        },
+    ),
+    "heads train for epochs of samples, which one more client deals anew": (
+        "never_there",
+        {
+            "method": "fedrep",
+            "dataset": {"file": "images.npz"},
+            "prototypes": {"a": {"model": "perceptron"}},
+            **group(device={**DEVICE, "inference": "20 ms"}),
+            **DENSE,
+        },
+    ),
+    "an edge server's noise is drawn by a number behind those of all clients": (
+        "never_there",
+        {
+            "network": {"topology": "tree", "tiers": [{"name": "edge"}]},
+            "aggregation": {
+                "edge_servers": {
+                    "at": "edge",
+                    "device": {"noise": {"cv": 0.3}, "decompression": "10 ms"},
+                }
+            },
+        },
+    ),
+    "a link that all clients together could not fill has no rows": (
+        "never_there",
+        {
+            "network": {
+                "topology": "tree",
+                "tiers": [{"name": "edge", "up": "4 Mbps"}],
+            },
+            **group(count=1, link={"up": "3 Mbps"}),
+            **DENSE,
+        },
+    ),
     "the process that ran a plug-in knows it by the run's copy": (
         "verified",
         {"plugins": ["parts.py"]},

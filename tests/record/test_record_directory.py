@@ -1,5 +1,6 @@
 """Run directories: whole or not there, never over another, readable, resumable."""
 
+import errno
 import os
 import shutil
 
@@ -672,3 +673,21 @@ def test_why_a_run_stopped_and_how_to_go_on_is_said_once_where_it_can(tmp_path):
         "run": "stopped after round 3; --resume goes on with it",
         "app": "the app raised",
     }
+
+
+def test_a_folder_whose_holder_could_not_be_written_is_free_again(
+    tmp_path, monkeypatch
+):
+    """Not first when the error, and the open file behind it, are forgotten."""
+
+    def fill_disk():
+        raise OSError(errno.ENOSPC, "the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("platform.node", fill_disk)
+        held = lock_folder(tmp_path, "run")
+        with pytest.raises(OSError, match="full") as kept:
+            held.__enter__()
+    with lock_folder(tmp_path, "run"):
+        assert kept.value.errno == errno.ENOSPC
+    assert list(tmp_path.iterdir()) == []

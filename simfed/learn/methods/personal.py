@@ -78,7 +78,7 @@ class Part(NamedTuple):
             start = stop
 
 
-class Parts(NamedTuple):
+class SplitModel(NamedTuple):
     """A model in two parts."""
 
     shared: Part
@@ -86,7 +86,7 @@ class Parts(NamedTuple):
 
 
 @lru_cache(maxsize=256)
-def split_model(size: Size, kept: tuple[str, ...]) -> Parts:
+def split_model(size: Size, kept: tuple[str, ...]) -> SplitModel:
     """Return the parts of a model: the layers that are not `kept`, and those that are.
 
     >>> layers = Layers([(2, 2), (2,), (3, 2)], ("a.weight", "a.bias", "b.weight"))
@@ -104,7 +104,7 @@ def split_model(size: Size, kept: tuple[str, ...]) -> Parts:
     for piece in pieces:
         places, shapes, called = zip(*piece, strict=True) if piece else ((), (), ())
         parts.append(Part(tuple(places), Layers(shapes, tuple(called))))
-    return Parts(*parts)
+    return SplitModel(*parts)
 
 
 class PartlyPersonal(Averaging):
@@ -128,7 +128,7 @@ class PartlyPersonal(Averaging):
         """Return the names of the layers that stay with the client."""
         raise NotImplementedError
 
-    def parts(self, size: Size) -> Parts:
+    def parts(self, size: Size) -> SplitModel:
         """Return the part that travels, and the part that stays."""
         return split_model(size, self.kept(size))
 

@@ -173,7 +173,7 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
         problem = "model fluid ignores losses"
         raise InputError("no loss, or model tcp", where=read.lossy, problem=problem)
     engine = Engine(read.capacities_bytes_per_s)
-    started = []
+    flows = []
     for number, (row, path) in enumerate(zip(read.flows, read.paths, strict=True)):
         flow = flow_model.flow(
             number,
@@ -183,10 +183,11 @@ def replay(case: Mapping[str, object], model: ModelSpec = "fluid") -> Floats:
             row.weight,
             row.cap_bytes_per_s,
         )
-        started.append((row.start_s, path.enter(flow)))
-    engine.start_all(started)
+        flows.append(path.enter(flow))
+        engine.start(flow, row.start_s)
     engine.advance(inf)
-    return np.array([at_s + flow.spent_s for at_s, flow in started])
+    ends = zip(read.flows, flows, strict=True)
+    return np.array([row.start_s + flow.spent_s for row, flow in ends])
 
 
 class Case(NamedTuple):

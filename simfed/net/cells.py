@@ -186,11 +186,6 @@ class Wifi:
             allowed = f"from 1 to {facts.streams} in {name}"
             raise InputError(allowed, where="streams", got=self.streams)
 
-    @property
-    def most_bytes_per_s(self) -> float:
-        """The PHY rate of the highest MCS."""
-        return max(self._rate(mcs) for mcs in range(self._facts.mcs) if self._has(mcs))
-
     def phy_rate(self, mcs: int) -> float:
         """Return the rate of the bits on the air, bytes/s.
 
@@ -207,7 +202,7 @@ class Wifi:
 
     def check_rate(self, most_bytes_per_s: float) -> None:
         """Raises: `InputError` for a PHY rate above the standard's."""
-        most = self.most_bytes_per_s
+        most = max(self._rate(mcs) for mcs in range(self._facts.mcs) if self._has(mcs))
         # rates are often written with three digits
         if most_bytes_per_s > most * (1 + 1e-3):
             allowed = (

@@ -16,7 +16,7 @@ import numpy as np
 from simfed.ground.arrays import Integers
 from simfed.ground.distributions import Law
 from simfed.ground.seeding import Key, Streams
-from simfed.net.following import DeadLink
+from simfed.net.flows import DeadLink
 from simfed.net.traces import LinkTrace
 
 Delay: TypeAlias = Callable[[int, float, tuple[Key, ...]], float]

@@ -18,8 +18,7 @@ from simfed.ground.errors import InputError, RunFailed
 from simfed.ground.seeding import Key
 from simfed.ground.uses import LinkUses
 from simfed.net.engine import Engine
-from simfed.net.flows import Flow, check_weight
-from simfed.net.following import DeadLink
+from simfed.net.flows import DeadLink, Flow
 from simfed.net.instants import AFTER_EVERYTHING_ELSE, at, cancel, ring
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter
@@ -201,7 +200,6 @@ class Network:
             raise InputError(
                 "a size of at least 0 bytes", where="size_bytes", got=size_bytes
             )
-        check_weight(weight)
         if not cap > 0:
             raise InputError("a cap above 0 bytes/s", where="cap_bytes_per_s", got=cap)
         if not self._transfers:
@@ -231,13 +229,13 @@ class Network:
     # ---- inside ----------------------------------------------------------------------
 
     def _local_s(self) -> float:
-        # An event's instant was rounded twice, by SimPy and by the subtraction: never
-        # go back.
-        now_s, engine_s = (
-            float(self.env.now) - self._epoch_at_s,
-            self._engine.sharing.now_s,
-        )
-        return now_s if now_s > engine_s else engine_s
+        """Return now on the engine's clock.
+
+        The instant of an event was rounded twice, by SimPy and by the subtraction; the
+        engine never goes back.
+        """
+        now_s = float(self.env.now) - self._epoch_at_s
+        return max(now_s, self._engine.sharing.now_s)
 
     def _wake_in_time(self, now_s: float) -> None:
         """Have SimPy call us when the engine's next event is due.
@@ -296,11 +294,9 @@ class Network:
         names = [self._transfers[flow].name for flow in dead.flows]
         if len(names) > 5:
             names[5:] = [f"{len(names) - 5} more"]
-        why = (
-            "its trace has ended"
-            if dead.trace_ended
-            else ("its capacity is 0 for ever")
-        )
+        why = "its trace has ended"
+        if not dead.trace_ended:
+            why = "its capacity is 0 for ever"
         who = f"transfers wait for it ({', '.join(names)})"
         if not names:
             why, who = "the trace of its latency has ended", "a message starts"

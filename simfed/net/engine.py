@@ -12,20 +12,31 @@ what those in use cost.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from math import inf
 from typing import Any
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import BrokenInvariant
-from simfed.net.flows import Flow, Link
-from simfed.net.following import DeadLink, TraceFollower
+from simfed.net.flows import DeadLink, Flow, Link
 from simfed.net.meter import Meter
 from simfed.net.sharing import Allocator
-from simfed.net.traces import LinkTrace
+from simfed.net.traces import LinkTrace, Moment
 
 FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
 """The events of one instant, in order."""
+
+
+@dataclass(slots=True, eq=False)
+class TraceFollower:
+    """A link in use whose capacity follows a trace."""
+
+    link: int
+    trace: LinkTrace
+    moment: Moment | None
+    """The piece in force; None: the trace has ended."""
+    stamp: int = 0
 
 
 class Engine:
@@ -58,11 +69,6 @@ class Engine:
         self._heap: list[tuple[float, int, int, Any, int]] = []
         self._sequence = 0
 
-    @property
-    def now_s(self) -> float:
-        """The seconds since the engine's clock was last set to 0."""
-        return self.sharing.now_s
-
     def restart_clock(self, epoch_s: float) -> None:
         """Set the clock back to 0; only while nothing is in progress.
 
@@ -76,14 +82,9 @@ class Engine:
     def start(self, flow: Flow, at_s: float | None = None) -> None:
         """Start `flow` at `at_s` (default now): it waits its latency, then shares."""
         flow.spent_s = flow.latency_s
-        self._join_at(
-            (self.sharing.now_s if at_s is None else at_s) + flow.latency_s, flow
-        )
-
-    def start_all(self, flows: Iterable[tuple[float, Flow]]) -> None:
-        """Start many flows, each at its own time: (instant, flow)."""
-        for at_s, flow in flows:
-            self.start(flow, at_s)
+        begins_s = self.sharing.now_s if at_s is None else at_s
+        flow.since_s = begins_s + flow.latency_s
+        self._push(flow.since_s, FLOW_JOINS, flow)
 
     def next_at_s(self) -> float:
         """Return when something happens next; inf if nothing will."""
@@ -130,10 +131,6 @@ class Engine:
         """
         return self.sharing.left(flow) if flow.joined else flow.remaining_bytes
 
-    def _join_at(self, at_s: float, flow: Flow) -> None:
-        flow.since_s = at_s
-        self._push(at_s, FLOW_JOINS, flow)
-
     def _push(
         self, at_s: float, order: int, subject: Flow | Link | TraceFollower
     ) -> None:
@@ -166,9 +163,25 @@ class Engine:
         self._finish()
 
     def _finish(self) -> None:
-        """Solve the rates, now that all that changes at this instant has changed."""
-        self.sharing.settle()
-        self._schedule()
+        """Solve the rates, now that all that changes at this instant has changed.
+
+        Then put the ends that have moved among the events that are due.
+        """
+        sharing = self.sharing
+        sharing.settle()
+        now_s = sharing.now_s
+        for flow in sharing.changed_flows:
+            if flow.joined and flow.owner is None and flow.limit_bytes_per_s > 0:
+                left_s = flow.remaining_bytes / flow.limit_bytes_per_s
+                self._push(flow.since_s + left_s, FLOW_ENDS, flow)
+        sharing.changed_flows.clear()
+        for link in sharing.changed_links:
+            link.stamp += 1
+            first = link.next_end()
+            if first is not None and link.level > 0:
+                left_s = max(first.end - link.progress, 0.0) / link.level
+                self._push(max(link.since_s + left_s, now_s), LINK_ENDS, link)
+        sharing.changed_links.clear()
 
     # ---- flows -----------------------------------------------------------------------
 
@@ -182,8 +195,9 @@ class Engine:
             self._end_burst(flow, 0.0, ended)
             return
         self.sharing.join(flow)
-        if self._traces:
-            self._check_path(flow)
+        for id in flow.links if self._varying else ():
+            if id in self._varying:
+                self._check_alive(self._varying[id])
 
     def _end_flows(self, link: Link, ended: list[Flow]) -> None:
         """End the flows limited by `link` that have reached their ends on its clock."""
@@ -217,19 +231,17 @@ class Engine:
             wait_s, flow.remaining_bytes = flow.program(flow)
             flow.unsent_bytes -= flow.remaining_bytes
             flow.spent_s += wait_s
-            self._join_at(self.sharing.now_s + wait_s, flow)
+            flow.since_s = self.sharing.now_s + wait_s
+            self._push(flow.since_s, FLOW_JOINS, flow)
         else:
             ended.append(flow)
 
     # ---- links -----------------------------------------------------------------------
 
     def _list_users(self, id: int) -> list[Flow]:
-        sharing = self.sharing
-        return (
-            list(sharing.shared[id].flows)
-            if id in sharing.shared
-            else [sharing.alone[id]]
-        )
+        """Return the flows in progress over a link that is in use."""
+        link = self.sharing.shared.get(id)
+        return [self.sharing.alone[id]] if link is None else list(link.flows)
 
     def capacity_at(self, link: int, at_s: float) -> float:
         """Return the capacity of a link at an instant not before now, bytes/s."""
@@ -258,12 +270,6 @@ class Engine:
                 self._follow(id)
         for id in flow.radios or ():
             self._follow_weight(flow, self._varying.get(id))
-
-    def _check_path(self, flow: Flow) -> None:
-        """Raise `DeadLink` where a link of a flow that has joined stays at 0."""
-        for id in flow.links:
-            if id in self._varying:
-                self._check_alive(self._varying[id])
 
     def _follow(self, id: int) -> None:
         """Begin to follow a link with a trace, as the first flow comes to it."""
@@ -326,19 +332,3 @@ class Engine:
                 self.epoch_s + self.sharing.now_s,
                 moment is None,
             )
-
-    def _schedule(self) -> None:
-        sharing = self.sharing
-        now_s = sharing.now_s
-        for flow in sharing.changed_flows:
-            if flow.joined and flow.owner is None and flow.limit_bytes_per_s > 0:
-                left_s = flow.remaining_bytes / flow.limit_bytes_per_s
-                self._push(flow.since_s + left_s, FLOW_ENDS, flow)
-        sharing.changed_flows.clear()
-        for link in sharing.changed_links:
-            link.stamp += 1
-            first = link.next_end()
-            if first is not None and link.level > 0:
-                left_s = max(first.end - link.progress, 0.0) / link.level
-                self._push(max(link.since_s + left_s, now_s), LINK_ENDS, link)
-        sharing.changed_links.clear()

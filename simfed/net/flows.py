@@ -7,7 +7,7 @@ They hold numbers and references to each other; what happens to them is in
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from math import fsum, inf
 
@@ -16,13 +16,6 @@ from simfed.net.maxmin import OWN_CAP
 
 LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 """Further apart, one flow's share would be lost in the rounding of another's."""
-
-
-def check_weight(weight: float) -> None:
-    """Raises: `InputError` for a weight that is not in range."""
-    if not LEAST_WEIGHT <= weight <= MOST_WEIGHT:
-        allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
-        raise InputError(allowed, where="weight", got=weight)
 
 
 @dataclass(slots=True, eq=False)
@@ -84,6 +77,9 @@ class Flow:
     """Bytes that the program has not yet released."""
 
     def __post_init__(self) -> None:
+        if not LEAST_WEIGHT <= self.weight <= MOST_WEIGHT:
+            allowed = f"a weight from {LEAST_WEIGHT:g} to {MOST_WEIGHT:g}"
+            raise InputError(allowed, where="weight", got=self.weight)
         self.remaining_bytes = self.size_bytes
 
     @property
@@ -114,6 +110,21 @@ class Flow:
 
     def __lt__(self, other: Flow) -> bool:
         return self.id < other.id
+
+
+class DeadLink(Exception):
+    """A link that flows wait for will never carry anything again."""
+
+    def __init__(
+        self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool
+    ) -> None:
+        super().__init__(link, flows, at_s, trace_ended)
+        self.link = link
+        self.flows = flows
+        self.at_s = at_s
+        """The instant on the clock of the traces."""
+        self.trace_ended = trace_ended
+        """The trace's end policy is `error`, and its end is reached."""
 
 
 @dataclass(slots=True, eq=False)
@@ -216,17 +227,12 @@ class Link:
         left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
             return left
-        loads = self.loads.items()
-        return fsum(
-            [
-                left,
-                *[
-                    -link.level * (x.total + x.error)
-                    for link, x in loads
-                    if link is not self
-                ],
-            ]
-        )
+        taken = [
+            -link.level * (load.total + load.error)
+            for link, load in self.loads.items()
+            if link is not self
+        ]
+        return fsum([left, *taken])
 
     def rebase(self) -> None:
         """Set the clock back to 0 and drop stale entries from the heaps.

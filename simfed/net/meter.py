@@ -97,21 +97,25 @@ class Meter:
                 piece.bytes += piece.sending[owner].value * (total - piece.seen[owner])
         piece.seen[owner] = total
 
-    def begin_sending(self, link: Link, owner: Link | None, number: float) -> None:
-        """Note that a flow which `owner` limits comes to the airtime `link`.
+    def count_sending(
+        self, link: Link, owner: Link | None, number: float, count: int
+    ) -> None:
+        """Note that a flow which `owner` limits comes to the airtime `link`, or goes.
 
-        `number` is its weight, of a capped one its rate. Called after `flow_changes`.
+        Called after `flow_changes`.
+
+        Args:
+            link: the airtime of a cell.
+            owner: the link that limits the flow; None: its own cap does.
+            number: its weight, of a capped one its rate; negative as it goes.
+            count: 1 as it comes, -1 as it goes.
         """
         piece = self._pieces[link]
         piece.airtime = True
-        piece.sending.setdefault(owner, Tally()).add(number)
-
-    def end_sending(self, link: Link, owner: Link | None, number: float) -> None:
-        """Take back `begin_sending`."""
-        sending = self._pieces[link].sending
-        sending[owner].add(-number, -1)
-        if not sending[owner].count:
-            del sending[owner]
+        tally = piece.sending.setdefault(owner, Tally())
+        tally.add(number, count)
+        if not tally.count:
+            del piece.sending[owner]
 
     def close(self, link: Link, now_s: float) -> None:
         """Report what `link` carried until now.
@@ -150,10 +154,10 @@ class Meter:
         over capacity and time is how full it is, as on a wire.
         """
         if airtime_s is None:
-            self.on_use((id, from_s, to_s, bytes, capacity, flows, NO_AIR))
-            return
-        rate = capacity * (bytes / airtime_s) if airtime_s > 0 else 0.0
-        self.on_use((id, from_s, to_s, bytes, rate, flows, airtime_s))
+            airtime_s = NO_AIR
+        else:
+            capacity = capacity * (bytes / airtime_s) if airtime_s > 0 else 0.0
+        self.on_use((id, from_s, to_s, bytes, capacity, flows, airtime_s))
 
     def forget(self, link: Link) -> None:
         """Drop what is counted of a link that has become idle."""

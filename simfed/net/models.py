@@ -19,6 +19,10 @@ from simfed.net.topology import Path
 _MATHIS = sqrt(1.5)
 """Mathis, Semke, Mahdavi, Ott 1997: rate = MSS/RTT · sqrt(3/2)/sqrt(p), every segment
 acknowledged."""
+_FIRST_SEGMENTS = 10
+"""Segments of the first burst (RFC 6928)."""
+_SEGMENT_BYTES = 1448.0
+"""Payload of a full segment: Ethernet's 1500 less IP, TCP and the timestamp option."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +86,7 @@ class Tcp:
     """TCP start-up on top of the fluid model.
 
     What is modelled: the three-way handshake (or a connection kept open), slow start
-    from `initial_window` segments until a window lasts for a round trip at the rate
+    from ten segments until a window lasts for a round trip at the rate
     that the shared links give, header bytes on the wire, store-and-forward of one
     segment per link, and a limit from random loss (Mathis) where the path has a loss
     rate. A flow that fills the receive window goes on at no more than a window per
@@ -97,11 +101,6 @@ class Tcp:
 
     handshake: bool = True
     """False: the connection is open already, with the window of a fresh one."""
-    initial_window: int = 10
-    """Segments of the first burst (RFC 6928)."""
-    mss_bytes: float = 1448.0
-    """Payload of a full segment: Ethernet's 1500 less IP, TCP and the timestamp
-    option."""
     header_bytes: float = 54.0
     """Bytes of every segment beside its payload; 66 on Ethernet, 54 on a point-to-point
     link."""
@@ -111,10 +110,9 @@ class Tcp:
     None: no limit."""
 
     def __post_init__(self) -> None:
-        for name in ("initial_window", "mss_bytes", "window_bytes"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < inf:
-                raise InputError("a number above 0", where=name, got=value)
+        window = self.window_bytes
+        if window is not None and not 0 < window < inf:
+            raise InputError("a number above 0", where="window_bytes", got=window)
         if not 0 <= self.header_bytes < inf:
             raise InputError(
                 "a number of at least 0", where="header_bytes", got=self.header_bytes
@@ -123,7 +121,7 @@ class Tcp:
     @property
     def expansion(self) -> float:
         """Bytes on the wire per byte of payload."""
-        return (self.mss_bytes + self.header_bytes) / self.mss_bytes
+        return (_SEGMENT_BYTES + self.header_bytes) / _SEGMENT_BYTES
 
     def flow(
         self,
@@ -138,7 +136,7 @@ class Tcp:
 
         `SlowStart` sends the others.
         """
-        segment = self.mss_bytes + self.header_bytes
+        segment = _SEGMENT_BYTES + self.header_bytes
         per_byte_s = [1 / capacity(link) for link in path.crossed if capacity(link) > 0]
         # One segment crosses link after link; the slowest link's turn is in the flow's
         # own rate.
@@ -157,7 +155,7 @@ class Tcp:
         flow = Flow(id, wire_bytes, path.links, begins_s, weight, cap_bytes_per_s)
         most_bytes = inf if self.window_bytes is None else self.window_bytes
         most_bytes *= self.expansion
-        window_bytes = min(self.initial_window * segment, most_bytes)
+        window_bytes = min(_FIRST_SEGMENTS * segment, most_bytes)
         if wire_bytes > window_bytes:
             flow.remaining_bytes = window_bytes
             flow.unsent_bytes = wire_bytes - window_bytes

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from simfed.ground.errors import BrokenInvariant, InputError
 from simfed.ground.seeding import Key
 from simfed.net.engine import Engine
-from simfed.net.flows import Flow, check_weight
+from simfed.net.flows import Flow
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.models import ModelSpec, make_model
 from simfed.net.topology import Direction, Topology
@@ -55,7 +55,7 @@ def play(
     traces; late ones have coarse digits, so a late beginning is better said by
     `epoch_s`.
 
-    Raises: `simfed.net.following.DeadLink` where transfers wait for a capacity that
+    Raises: `simfed.net.flows.DeadLink` where transfers wait for a capacity that
     stays 0; `InputError` for a transfer after one that does not come before it.
 
     >>> from simfed.net import FlowStart, Star, play
@@ -73,7 +73,6 @@ def play(
 
     def make_flow(number: int, at_s: float) -> Flow:
         send = sends[number]
-        check_weight(send.weight)
         key = send.key or (number,)
         path = topology.path_of(send.client, send.direction, epoch_s + at_s, key)
         capacity = partial(engine.capacity_at, at_s=at_s)
@@ -83,17 +82,14 @@ def play(
         flows[number] = flow
         return flow
 
-    started = []
     for number, send in enumerate(sends):
-        if send.after is not None and not 0 <= send.after < number:
-            raise InputError(
-                "the number of an earlier transfer", where="after", got=send.after
-            )
         if send.after is None:
-            started.append((send.at_s, make_flow(number, send.at_s)))
-        else:
+            engine.start(make_flow(number, send.at_s), send.at_s)
+        elif 0 <= send.after < number:
             follow.setdefault(send.after, []).append(number)
-    engine.start_all(started)
+        else:
+            allowed = "the number of an earlier transfer"
+            raise InputError(allowed, where="after", got=send.after)
     while follow:
         at_s = engine.next_at_s()
         if at_s == inf:
@@ -102,12 +98,12 @@ def play(
             )
         for ended in engine.advance(at_s):
             for number in follow.pop(ended.id, ()):
-                at_s = engine.now_s + sends[number].at_s
+                at_s = engine.sharing.now_s + sends[number].at_s
                 engine.start(make_flow(number, at_s), at_s)
     engine.advance(inf)
-    return [_make_flow_end(flow, topology) for flow in flows if flow is not None]
-
-
-def _make_flow_end(flow: Flow, topology: Topology) -> FlowEnd:
-    link = flow.bottleneck
-    return FlowEnd(flow.spent_s, None if link == OWN_CAP else topology.link_name(link))
+    ends = []
+    for flow in filter(None, flows):
+        link = flow.bottleneck
+        name = None if link == OWN_CAP else topology.link_name(link)
+        ends.append(FlowEnd(flow.spent_s, name))
+    return ends

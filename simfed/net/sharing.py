@@ -173,11 +173,10 @@ class Allocator:
         """Have `flow` weigh this from now on; it may be in progress or not."""
         if flow.joined:
             self._release(flow)
-            flow.weight = weight
+        flow.weight = weight
+        if flow.joined:
             self._find_limit(flow)
             self._enter(flow)
-        else:
-            flow.weight = weight
 
     def settle(self) -> None:
         """Solve what the changes since the last call have made dirty."""
@@ -186,13 +185,13 @@ class Allocator:
             link = heapq.heappop(self._dirty)[2]
             if not link.dirty:
                 continue
-            link.dirty = False
+            link.dirty = False  # before it is solved: that may mark it anew
             if link.flows:
                 patience -= 1
                 if patience < 0:
-                    return self._solve_all()
-                self._solve(link)
-        return None
+                    self._solve_all()  # which leaves nothing dirty
+                else:
+                    self._solve(link)
 
     def rate(self, flow: Flow) -> float:
         """Return the present rate of a flow in progress, bytes/s."""
@@ -325,7 +324,7 @@ class Allocator:
         if owner is None:
             rate = flow.limit_bytes_per_s
             if flow.costs is not None:
-                rate *= self._begin_cost(flow, link, rate)
+                rate *= self._count_cost(flow, link, rate, 1)
             link.load.add(rate)
             heapq.heappush(link.by_limit, (-flow.level_cap, flow.id, flow))
             link.pushes += 1
@@ -337,7 +336,7 @@ class Allocator:
                 owner.watchers[link] = None
         weight = flow.weight
         if flow.costs is not None:
-            weight *= self._begin_cost(flow, link, weight)
+            weight *= self._count_cost(flow, link, weight, 1)
         tally.add(weight)
 
     def _remove(self, flow: Flow, link: Link) -> None:
@@ -351,33 +350,30 @@ class Allocator:
         if owner is None:
             rate = flow.limit_bytes_per_s
             if flow.costs is not None:
-                rate *= self._end_cost(flow, link, rate)
+                rate *= self._count_cost(flow, link, rate, -1)
             link.load.add(-rate, -1)
             return
         tally = link.loads[owner]
         weight = flow.weight
         if flow.costs is not None:
-            weight *= self._end_cost(flow, link, weight)
+            weight *= self._count_cost(flow, link, weight, -1)
         tally.add(-weight, -1)
         if not tally.count:
             del link.loads[owner]
             owner.watchers.pop(link, None)
 
-    def _begin_cost(self, flow: Flow, link: Link, number: float) -> float:
+    def _count_cost(self, flow: Flow, link: Link, number: float, count: int) -> float:
         """Return what a byte takes of the link.
 
-        The meter counts a cell's bytes besides its airtime.
+        The meter counts a cell's bytes besides its airtime: `number` is the flow's
+        weight there, of a capped one its rate, `count` 1 as it comes and -1 as it goes.
         """
         cost = flow.air_cost(link.id)
-        if cost is not None and self.meter:
-            self.meter.begin_sending(link, flow.owner, number)
-        return 1.0 if cost is None else cost
-
-    def _end_cost(self, flow: Flow, link: Link, number: float) -> float:
-        cost = flow.air_cost(link.id)
-        if cost is not None and self.meter:
-            self.meter.end_sending(link, flow.owner, number)
-        return 1.0 if cost is None else cost
+        if cost is None:
+            return 1.0
+        if self.meter:
+            self.meter.count_sending(link, flow.owner, count * number, count)
+        return cost
 
     def _read_radios(self, flow: Flow) -> None:
         """Set the costs that follow the capacities of the flow's radios.
@@ -565,12 +561,11 @@ class Allocator:
             [flow.limit_bytes_per_s for flow in flows],
             [[flow.cost_on(link.id) for link in flow.shared] for flow in flows],
         )
-        levels: dict[Link, float] = {}
+        levels = dict.fromkeys(links, inf)
         for link in links:
             link.settle(self.now_s)
-        rates = solution.rates_bytes_per_s
         for flow, rate, bottleneck in zip(
-            flows, rates, solution.bottlenecks, strict=True
+            flows, solution.rates_bytes_per_s, solution.bottlenecks, strict=True
         ):
             self._release(flow)
             if bottleneck == OWN_CAP:
@@ -579,13 +574,13 @@ class Allocator:
                 self._bind(flow, links[bottleneck])
                 levels[links[bottleneck]] = rate / flow.weight
         for link in links:
-            link.level = levels.get(link, inf)
+            link.level = levels[link]
             for owner in link.loads:
                 owner.watchers.pop(link, None)
             if link.level < inf:
                 self._begin_watch(link)
-        for link in sorted(links, key=lambda k: levels.get(k, inf)):
-            # lowest first: each depends only on lower ones
+        # lowest first: each depends only on lower ones
+        for link in sorted(links, key=levels.__getitem__):
             self._set_level(link, link.slack())
             self.changed_links[link] = None
         for link in links:

@@ -107,7 +107,7 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     _check_values(table, rates, "capacity")
     rates = rates[1:]
     times -= float(times[0])
-    return Trace.of_arrays(times[:-1], rates, float(times[-1]), end, where=str(path))
+    return Trace.of(times[:-1], rates, float(times[-1]), end, where=str(path))
 
 
 @np.errstate(over="ignore")  # what is too large is infinite, and refused
@@ -204,9 +204,7 @@ def read_csv(
         starts = np.concatenate([[0.0], np.cumsum(times)])
         rates = values if bytes_column is None else values / times
         _check_values(table, rates, noun)
-        return Trace.of_arrays(
-            starts[:-1], rates, float(starts[-1]), end, where=str(path)
-        )
+        return Trace.of(starts[:-1], rates, float(starts[-1]), end, where=str(path))
     _check_order(table, strictly=False)
     _check_values(table, values, noun)
     times -= float(times[0])
@@ -217,9 +215,7 @@ def read_csv(
             allowed = "bytes at two times at least: those of the first are not used"
             raise table.refuse(len(times) - 1, allowed)
         rates = np.add.reduceat(values, first)[1:] / np.diff(distinct)
-        return Trace.of_arrays(
-            distinct[:-1], rates, float(distinct[-1]), end, where=str(path)
-        )
+        return Trace.of(distinct[:-1], rates, float(distinct[-1]), end, where=str(path))
     _share_times(times, first, second)
     if until_s is None:
         length = distinct[-1] - distinct[-2] if len(distinct) > 1 else second
@@ -227,7 +223,7 @@ def read_csv(
     elif until_s <= times[-1]:
         allowed = f"a last time before the trace's end, {until_s:g} s after its first"
         raise table.refuse(len(times) - 1, allowed)
-    return Trace.of_arrays(times, values, until_s, end, where=str(path))
+    return Trace.of(times, values, until_s, end, where=str(path))
 
 
 def _share_times(times: Floats, first: Integers, second: float) -> None:

@@ -76,34 +76,16 @@ class Trace:
     @classmethod
     def of(
         cls,
-        starts_s: Iterable[float],
-        rates_bytes_per_s: Iterable[float],
+        starts_s: Sequence[float] | Floats,
+        rates_bytes_per_s: Sequence[float] | Floats,
         duration_s: float,
         end: EndPolicy,
         *,
         where: str | None = None,
     ) -> Trace:
         """Return a checked trace. `where` names it in errors."""
-        starts, rates = (
-            np.array(
-                x if isinstance(x, np.ndarray) else [float(y) for y in x],
-                dtype=np.float64,
-            )
-            for x in (starts_s, rates_bytes_per_s)
-        )
-        return cls.of_arrays(starts, rates, duration_s, end, where=where)
-
-    @classmethod
-    def of_arrays(
-        cls,
-        starts: Floats,
-        rates: Floats,
-        duration_s: float,
-        end: EndPolicy,
-        *,
-        where: str | None,
-    ) -> Trace:
-        """Return a checked trace of float64 arrays, which nobody else changes."""
+        starts = np.asarray(starts_s, dtype=np.float64)
+        rates = np.asarray(rates_bytes_per_s, dtype=np.float64)
         if not len(starts) or len(starts) != len(rates):
             raise InputError(
                 "a trace with at least one piece", where=where, got=len(starts)

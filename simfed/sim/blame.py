@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from simfed.ground.method import CLIENT
 from simfed.ground.records import make
 from simfed.net import FlowStart, Network
-from simfed.net.following import DeadLink
+from simfed.net.flows import DeadLink
 from simfed.net.maxmin import OWN_CAP
 from simfed.net.playing import play
 from simfed.record.schema import BARRIER

@@ -148,9 +148,7 @@ def played(case, traces, epoch_s=0.0):
         flows.append(
             Flow(k, flow["size_bytes"], tuple(flow["path"]), latency, flow["weight"])
         )
-    engine.start_all(
-        zip([flow["start_s"] for flow in case["flows"]], flows, strict=True)
-    )
+        engine.start(flows[-1], flow["start_s"])
     engine.advance(inf)
     return np.array([flow.spent_s for flow in flows])
 

@@ -107,9 +107,8 @@ def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
     flows = [
         Flow(k, float(size), (0,)) for k, size in enumerate(rng.exponential(9.0, 2000))
     ]
-    engine.start_all(
-        zip(np.cumsum(rng.exponential(1.0, 2000)).tolist(), flows, strict=True)
-    )
+    for at_s, flow in zip(np.cumsum(rng.exponential(1.0, 2000)), flows, strict=True):
+        engine.start(flow, float(at_s))
     engine.advance(inf)
     total = sum(flow.size_bytes for flow in flows)
     assert sum(use[3] for use in uses) == pytest.approx(total, rel=1e-12)
@@ -122,7 +121,8 @@ def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
 def test_a_link_that_never_limits_keeps_no_memory_of_the_flows_it_saw():
     engine = Engine([1e9, *[1.0] * 3000])
     flows = [Flow(k, 5.0, (0, k + 1)) for k in range(3000)]
-    engine.start_all((0.5 * k, flow) for k, flow in enumerate(flows))  # ten at a time
+    for k, flow in enumerate(flows):  # ten at a time
+        engine.start(flow, 0.5 * k)
     engine.advance(1499.0)
     link = engine.sharing.shared[0]
     assert len(link.flows) == 10
@@ -219,9 +219,8 @@ def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
             Flow(k, float(size), path, weight=1.0 + k % 3)
             for k, (path, size, _) in enumerate(drawn)
         ]
-        engine.start_all(
-            (float(at), flow) for flow, (_, _, at) in zip(flows, drawn, strict=True)
-        )
+        for flow, (_, _, at) in zip(flows, drawn, strict=True):
+            engine.start(flow, float(at))
         while engine.next_at_s() < inf:
             engine.advance(engine.next_at_s())
             sharing = engine.sharing

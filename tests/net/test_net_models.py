@@ -213,7 +213,7 @@ def test_losses_of_a_path_combine():
 
 def test_models_come_by_name_by_options_or_as_objects():
     assert make_model("fluid") == Fluid()
-    assert make_model({"kind": "tcp", "initial_window": 4}) == Tcp(initial_window=4)
+    assert make_model({"kind": "tcp", "header_bytes": 4}) == Tcp(header_bytes=4)
     model = Tcp(handshake=False)
     assert make_model(model) is model
     for window in (0.0, float("inf"), float("nan")):

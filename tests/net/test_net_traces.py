@@ -348,7 +348,7 @@ def test_a_column_costs_eight_bytes_a_number_and_goes_to_other_processes():
     column = trace.rates_bytes_per_s
     assert (column.itemsize, column[1], [*column]) == (8, 5.0, [4.0, 5.0, 6.0])
     assert pickle.loads(pickle.dumps(trace)) == trace
-    assert Trace.of(iter([0.0]), (5.0,), 3, "loop") != trace
+    assert Trace.of([0.0], (5.0,), 3, "loop") != trace
 
 
 def test_markov_on_off_spends_its_time_as_asked():

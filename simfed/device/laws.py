@@ -58,7 +58,10 @@ _FEATURES: dict[str, Feature] = {
 def _build_linear_law(name: str, needs: tuple[str, ...], *terms: str) -> CostLaw:
     """Return the law a + b·term + …, of terms that `_FEATURES` knows."""
     parameters = tuple("abc"[: len(terms) + 1])
-    features: tuple[Feature, ...] = (_one, *[_FEATURES[term] for term in terms])
+    features: tuple[Feature, ...] = (
+        lambda size: 1.0,
+        *[_FEATURES[term] for term in terms],
+    )
     parts = ["a", *[f"{p}·{term}" for p, term in zip("bc", terms, strict=False)]]
 
     def seconds(values: Mapping[str, float], size: Size) -> Amount:
@@ -73,10 +76,6 @@ def _roofline(parameters: Mapping[str, float], size: Size) -> Amount:
     compute_s = parameters["per_flop"] * size["flops"]
     memory_s = parameters["per_byte"] * size["bytes"]
     return parameters["overhead"] + np.maximum(compute_s, memory_s)
-
-
-def _one(size: Size) -> float:
-    return 1.0
 
 
 LAWS: dict[str, CostLaw] = {

@@ -211,7 +211,13 @@ def _read_profile(data: Plain, path: Path) -> Profile:
         name=str(data.get("name", path.stem)),
         kind=kind,
         curves=curves,
-        power_w=_read_each(data, "power", PHASES, "watts per phase", _read_power),
+        power_w=_read_each(
+            data,
+            "power",
+            PHASES,
+            "watts per phase",
+            lambda value, where: parse_power(value, where=where),
+        ),
         noise=_read_each(
             data, "noise", QUANTITIES, "noise per kind of work", Measured.read
         ),
@@ -224,10 +230,6 @@ def _read_profile(data: Plain, path: Path) -> Profile:
             data, "measured_on", timed, "what each model was measured on", _read_shape
         ),
     )
-
-
-def _read_power(value: Plain, where: str) -> float:
-    return parse_power(value, where=where)
 
 
 def _read_shape(node: Plain, where: str) -> ModelWork:
@@ -297,10 +299,11 @@ def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
         where = ".".join((quantity, *keys))
         if len(keys) < depth and isinstance(node, Mapping):
             for key, below in node.items():
-                walk(
-                    below,
-                    (*keys, _read_strategy(str(key), where) if keys else str(key)),
-                )
+                name = str(key)
+                if keys and name != ANY:
+                    with within(where):
+                        name = name_codec(name)
+                walk(below, (*keys, name))
             return
         filled = (*keys, *[ANY] * (depth - len(keys)))
         model, strategy = (*filled, "")[:2]
@@ -310,11 +313,6 @@ def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
 
     walk(node, ())
     return curves
-
-
-def _read_strategy(name: str, where: str) -> str:
-    with within(where):
-        return name if name == ANY else name_codec(name)
 
 
 def _read_curve(node: Plain, variable: str, where: str) -> Curve:
@@ -366,13 +364,16 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
         law,
         parameters,
         _read_each(node, "valid", law.needs, "a range per size", _read_range, where),
-        _read_each(node, "error", _ERROR_KEYS, "the fit's errors", _read_error, where),
+        _read_each(
+            node,
+            "error",
+            _ERROR_KEYS,
+            "the fit's errors",
+            lambda x, place: None if x is None else _read_number(x, place),
+            where,
+        ),
         spread,
     )
-
-
-def _read_error(value: Plain, where: str) -> float | None:
-    return None if value is None else _read_number(value, where)
 
 
 def _read_range(pair: object, where: str) -> tuple[float, float]:

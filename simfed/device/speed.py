@@ -80,12 +80,6 @@ class Load:
         """Seconds into the period at which each share of the processor ends."""
         return (*self.at_s[1:], self.period_s)
 
-    @property
-    def free_s_per_period(self) -> float:
-        """Processor seconds left to us in one period."""
-        pieces = zip(self.share, self.at_s, self.ends_s, strict=True)
-        return math.fsum((1 - share) * (end - start) for share, start, end in pieces)
-
 
 @dataclass(frozen=True, slots=True)
 class ClockSteps:
@@ -304,13 +298,15 @@ class _LoadPosition:
 
         Any place of a period comes back to itself.
         """
-        if self._load is None or math.isinf(self._load.period_s):
+        load = self._load
+        if load is None or math.isinf(load.period_s):
             return 0.0, 0.0
-        per_period_s = self._load.free_s_per_period * speed
-        periods = math.floor(
-            min(work_s / per_period_s, at_most_s / self._load.period_s)
+        pieces = zip(load.share, load.at_s, load.ends_s, strict=True)
+        per_period_s = speed * math.fsum(
+            (1 - share) * (end_s - start_s) for share, start_s, end_s in pieces
         )
-        return periods * self._load.period_s, periods * per_period_s
+        periods = math.floor(min(work_s / per_period_s, at_most_s / load.period_s))
+        return periods * load.period_s, periods * per_period_s
 
     def _advance(self, seconds: float) -> None:
         self._left_s -= seconds

@@ -132,7 +132,10 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     files: list[tuple[str, str]] = []
     machine: dict[str, dict[str, None]] = defaultdict(dict)
     for path in map(Path, paths):
-        digest, records = _read_records(path)
+        content = read_bytes(path, MOST_TEXT_BYTES)
+        columns, records = read_records(decode_text(content, path), str(path))
+        _check_columns(columns, path)
+        digest = hashlib.sha256(content).hexdigest()
         if any(digest == other for _, other in files):
             problem = "another table holds the same"
             raise InputError("each table once", where=str(path), problem=problem)
@@ -142,9 +145,13 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
             rows.append(
                 _read_row(record, f"{path}: line {line}", line, f"{len(files)}:")
             )
-            if record.get("threads"):
+            if threads := record.get("threads"):
+                allowed = "a whole number of at least 1"
                 place = f"{path}: line {line}: threads"
-                record["threads"] = _parse_whole(record["threads"], place)
+                number = _parse_positive(threads, place, allowed, 1.0)
+                if not number.is_integer():
+                    raise InputError(allowed, where=place, got=threads)
+                record["threads"] = str(int(number))
             for column in MACHINE_COLUMNS:
                 if record.get(column):
                     machine[column][record[column]] = None
@@ -155,14 +162,6 @@ def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     _check_agreement(undisturbed, " and ".join(name for name, _ in files))
     described = {column: list(values) for column, values in machine.items()}
     return MeasuredRows(tuple(undisturbed), tuple(files), described, tuple(dropped))
-
-
-def _read_records(path: Path) -> tuple[str, list[tuple[int, dict[str, str]]]]:
-    """Return a file's SHA-256, and its records with their line numbers."""
-    content = read_bytes(path, MOST_TEXT_BYTES)
-    columns, numbered = read_records(decode_text(content, path), str(path))
-    _check_columns(columns, path)
-    return hashlib.sha256(content).hexdigest(), numbered
 
 
 def compute_medians(rows: Sequence[Row]) -> list[tuple[float, str, float, int]]:
@@ -247,13 +246,6 @@ def _parse_positive(text: str, where: str, allowed: str, least: float) -> float:
     if not (least <= number < math.inf and number > 0):
         raise InputError(allowed, where=where, got=text)
     return number
-
-
-def _parse_whole(text: str, where: str) -> str:
-    number = _parse_positive(text, where, "a whole number of at least 1", 1.0)
-    if not number.is_integer():
-        raise InputError("a whole number of at least 1", where=where, got=text)
-    return str(int(number))
 
 
 def _check_agreement(rows: Sequence[Row], where: str) -> None:

@@ -101,12 +101,6 @@ class _Batteries:
         days, rest_s = divmod(until_s - first_s + _DAY_S, _DAY_S)
         return days * length_s + min(rest_s, length_s)
 
-    def _charged_at_s(self, charging_s: float) -> float:
-        """Return the instant at which so many seconds of charging hours are over."""
-        first_s, length_s = self._battery.hours_s
-        days = math.ceil(charging_s / length_s) - 1
-        return days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S
-
     def worked(
         self, place: int, ended_s: float, worked_s: float, energy_j: float | None
     ) -> None:
@@ -125,7 +119,10 @@ class _Batteries:
         self._level_j[place], self._since_s[place] = level_j, ended_s
         if level_j < battery.low * battery.capacity_j:
             missing_s = (battery.back * battery.capacity_j - level_j) / battery.charge_w
-            back_s = self._charged_at_s(self._charging_s(ended_s) + missing_s)
+            charging_s = self._charging_s(ended_s) + missing_s
+            first_s, length_s = battery.hours_s
+            days = math.ceil(charging_s / length_s) - 1
+            back_s = days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S
             self._back_s[place] = max(back_s, np.nextafter(ended_s, math.inf))
 
     def _full_j(self, place: int, at_s: float) -> float:

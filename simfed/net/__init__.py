@@ -5,6 +5,13 @@ SimPy only in `simfed.net.driver` and `instants`.
 Build a topology (`Star`, `tree`, `graph`, or `build` from a scenario), give it to a
 `Network` in a SimPy environment, `send`. Without SimPy: `replay` plays a case of given
 flows, `Engine` is beneath.
+
+Begin to read in `driver`: `Network.send` asks a `topology` for the path of a message,
+has a model (`models`) make a `Flow` of it, and gives it to the `engine`, whose
+`sharing` finds every rate. `flows` holds the plain records, `maxmin` the definition
+that rates are held to, `meter` what links carried. `traces`, `stalls` and `delays` are
+what varies in time, `cells` radio; `spec` is the section of a scenario, and `building`
+makes a topology of it.
 """
 
 from __future__ import annotations

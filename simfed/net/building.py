@@ -1,4 +1,9 @@
-"""Builds a `Topology` from a scenario's `network` and its clients' links."""
+"""Builds a `Topology` from a scenario's `network` and its clients' links.
+
+`build` is the entry. Sections come checked by `simfed.net.spec`; here traces are read
+or made, cells turn PHY rates into what a client gets alone, and what holds between
+sections (a cell without clients, a node that there is not) is refused with its key.
+"""
 
 from __future__ import annotations
 
@@ -51,18 +56,23 @@ def build(
 ) -> Topology:
     """Return the topology that a scenario describes.
 
-    links: one per group of clients; their rates, latencies and losses may be arrays,
-    with a number for each of the link's clients in the order of their ids.
-    link_of_client: for each client the index of its link; by default links are per
-    client.
-
     Random traces and offsets come from `streams`: ("trace-offset", client) and
     ("trace", client, "up" or "down") for a client's links, the link's name in place of
     the client for the others. So adding clients changes nobody's trace, and the two
     directions of a client stay in step.
 
-    Raises: `InputError`, with `clients[i].link.…` (i: the index in `links`) or
-    `network.…` as place.
+    Args:
+        network: the section.
+        links: one per group of clients; their rates, latencies and losses may be
+            arrays, with a number for each of the link's clients in the order of their
+            ids.
+        streams: keyed generators of the run.
+        link_of_client: for each client the index of its link; None: links are per
+        client.
+
+    Raises:
+        InputError: with `clients[i].link.…` (i: the index in `links`) or `network.…` as
+            place.
 
     >>> star = build(NetworkSpec(), [LinkSpec(up="8 Mbps"), LinkSpec()], Streams(0))
     >>> star.path(0, "up").links, star.path(1, "up").links
@@ -179,7 +189,15 @@ class _Builder:
     def _client_traces(
         self, spec: AnyTrace, where: str, group: int, stream: str
     ) -> dict[int, LinkTrace]:
-        """Return the trace of each client of a group."""
+        """Return the trace of each client of a group, by client id.
+
+        Args:
+            spec: the section that all of them share.
+            where: names it in errors.
+            group: the index of their link.
+            stream: the last key of what is drawn for a made-up trace; `up`, `down` or
+            empty.
+        """
         members = np.flatnonzero(self.link_of_client == group).tolist()
         return {
             client: self._trace(spec, where, client, stream, place)
@@ -187,6 +205,7 @@ class _Builder:
         }
 
     def _access(self) -> Access:
+        """Return the clients' own links: a column per quantity, and traces."""
         link_traces: dict[tuple[int, Direction], LinkTrace] = {}
         for way in _WAYS:
             for i, link in enumerate(self.links):
@@ -291,6 +310,7 @@ class _Builder:
     # ---- the rest --------------------------------------------------------------------
 
     def _tree(self, ends: dict[str, Any]) -> Topology:
+        """Return a tree of the network's tiers; `ends`: the server's own link."""
         tiers = []
         for i, spec in enumerate(self.network.tiers):
             tier = Tier(
@@ -343,6 +363,7 @@ class _Builder:
         return blocks
 
     def _graph(self, ends: dict[str, Any]) -> Topology:
+        """Return a graph of the network's edges, or of its file's."""
         network = self.network
         if network.file is not None:
             lines = read_graph(network.file, network.capacity, network.latency)
@@ -360,6 +381,7 @@ class _Builder:
         )
 
     def _edges(self) -> list[Line]:
+        """Return both lines of each of the section's edges."""
         lines = []
         for i, edge in enumerate(self.network.edges):
             where = f"network.edges[{i}]"
@@ -395,7 +417,12 @@ class _Builder:
     ) -> LinkTrace:
         """Return the trace of a link: a client's, or another's by its name.
 
-        `place`: of a client in its group, from 0.
+        Args:
+            spec: its section.
+            where: names it in errors.
+            link: the client's id, or the link's name; key of what is drawn.
+            way: the last key of what is drawn for a made-up trace.
+            place: of a client in its group, from 0; picks its file of several.
         """
         with within(where):
             if spec.generate is None:
@@ -463,6 +490,7 @@ class _Builder:
 def _generate(
     spec: Generator, end: traces.EndPolicy, rng: np.random.Generator
 ) -> Trace:
+    """Return a trace made up by the section's random process."""
     options: Any = spec
     if spec.kind == "markov-on-off":
         return traces.markov_on_off(
@@ -619,7 +647,11 @@ def _convert_trace(
 ) -> LinkTrace:
     """Return what a client gets alone and how it weighs, of a trace of its rate.
 
-    `way`: of `_WAYS`.
+    Args:
+        varying: PHY rates, or of a cellular cell what it gets alone.
+        technology: of the cell.
+        way: the index in `_WAYS`.
+        mean_share: the cell's mean share that way, which weighs 1.
     """
     trace = varying.trace
     assert isinstance(trace, Trace)

@@ -224,6 +224,7 @@ def parse_case(case: Mapping[str, object]) -> Case:
 
 
 def _check_filled(spec: _CaseSpec, *keys: str) -> None:
+    """Refuse a case in which one of these lists is empty."""
     for key in keys:
         if not getattr(spec, key):
             raise InputError("a list that is not empty", where=key, got=[])
@@ -297,6 +298,13 @@ def error_table(
     Only flows with `finish_s` count. The row `all` pools the flows; its makespan is the
     mean of the cases' absolute makespan errors. Empty if no flow has `finish_s`.
 
+    Args:
+        cases: as of `replay`.
+        finishes_s: of each case the computed instants, as `replay` returns them.
+
+    Raises:
+        InputError: a known finish that is not after its flow's start.
+
     >>> case = {"name": "a", "links": [], "flows": [{"start_s": 1.0, "finish_s": 5.0}]}
     >>> round(error_table([case], [[4.9]])[0].mean, 6)
     0.025
@@ -333,6 +341,7 @@ def error_table(
 
 
 def _summarise_errors(name: str, errors: Floats, makespan: float) -> CaseErrors:
+    """Return the row of a case from its flows' relative errors."""
     median, p90 = float(np.median(errors)), float(np.quantile(errors, 0.9))
     mean, worst = float(errors.mean()), float(errors.max())
     return CaseErrors(name, len(errors), mean, median, p90, worst, makespan)

@@ -235,7 +235,11 @@ class Wifi:
         return alone
 
     def shares(self, rates_bytes_per_s: Floats) -> Floats:
-        """Return the shares, in any unit, of uploads with these PHY rates."""
+        """Return the shares, in any unit, of uploads with these PHY rates.
+
+        With `fair: airtime` they are as the rates while alone; else as the frames in a
+        turn, to the power that was fitted.
+        """
         if self.fair == "airtime":
             return self.alone(rates_bytes_per_s)
         shares: Floats = (
@@ -310,8 +314,13 @@ class Wifi:
             + _FRAME_BYTES
             + (_DELIMITER_BYTES if self.aggregation else 0.0)
         )
-        ack_bytes = _BLOCK_ACK_BYTES if self.aggregation else _ACK_BYTES
-        acks_s = [_compute_control_s(ack_bytes, bits) for bits in _CONTROL_RATES_BITS]
+        ack_bits = 8 * (_BLOCK_ACK_BYTES if self.aggregation else _ACK_BYTES)
+        acks_s = [
+            _LEGACY_PREAMBLE_S
+            + _LEGACY_SYMBOL_S
+            * ceil((_SERVICE_BITS + ack_bits) / (bits * _LEGACY_SYMBOL_S))
+            for bits in _CONTROL_RATES_BITS
+        ]
         conditions = [8 * rates >= bits for bits in _CONTROL_RATES_BITS[:-1]]
         ack_s = np.select(conditions, acks_s[:-1], acks_s[-1])
         turn_s: Floats = (
@@ -321,24 +330,21 @@ class Wifi:
 
 
 def _compute_weights(shares: Floats, mean_share: float | None) -> Floats:
-    """Shares over `mean_share` (default: their mean); 1 for a share of 0."""
+    """Return shares over `mean_share` (default: their mean); 1 for a share of 0."""
     mean_share = float(np.mean(shares)) if mean_share is None else mean_share
     weights: Floats = np.ones_like(shares)
     return np.divide(shares, mean_share, out=weights, where=shares > 0)
-
-
-def _compute_control_s(size_bytes: int, rate_bits: float) -> float:
-    """Return how long a control frame takes, at a rate of 802.11a."""
-    symbols = ceil((_SERVICE_BITS + 8 * size_bytes) / (rate_bits * _LEGACY_SYMBOL_S))
-    return _LEGACY_PREAMBLE_S + _LEGACY_SYMBOL_S * symbols
 
 
 @cache
 def _solve_contention(stations: float) -> tuple[float, float]:
     """Return (seconds of idle slots, collisions) for each turn that succeeds.
 
-    So many `stations` have something to send (Bianchi 2000): above 1, also between
-    whole numbers.
+    The fixed point of Bianchi 2000, found by bisection over the probability that a
+    frame collides.
+
+    Args:
+        stations: how many have something to send: above 1, also between whole numbers.
     """
     low, high = 0.0, 0.5  # of the probability that a frame collides
     for _ in range(60):

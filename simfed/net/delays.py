@@ -39,7 +39,13 @@ class DrawnDelay:
     own."""
 
     def __call__(self, client: int, at_s: float, key: tuple[Key, ...]) -> float:
-        """Return the seconds of a message, whenever it starts."""
+        """Return the seconds of one message, whenever it starts.
+
+        Args:
+            client: its id.
+            at_s: the instant; not looked at.
+            key: what names the message among its client's.
+        """
         u = self.streams("latency", self.link, client, *key).random() or _LEAST_U
         return float(self.law.quantile(np.array([u]))[0])
 
@@ -54,9 +60,15 @@ class TracedDelay:
     """True: of the way down."""
 
     def __call__(self, client: int, at_s: float, key: tuple[Key, ...]) -> float:
-        """Return the seconds at the instant at which a message starts.
+        """Return the seconds in the trace at the instant at which a message starts.
 
-        Raises: `DeadLink` where the trace, with `end: error`, has ended.
+        Args:
+            client: its id.
+            at_s: on the run's clock.
+            key: not looked at.
+
+        Raises:
+            DeadLink: the trace, with `end: error`, has ended.
         """
         varying = self.traces[client]
         moment = varying.trace.moment(at_s + varying.offset_s)
@@ -78,7 +90,13 @@ class Delays:
     def of_message(
         self, client: int, at_s: float, key: tuple[Key, ...]
     ) -> tuple[float, float]:
-        """Return the seconds up and down that a message meets which starts then."""
+        """Return the seconds up and down that one message meets.
+
+        Args:
+            client: its id.
+            at_s: the instant at which it starts, on the run's clock.
+            key: what names it among its client's.
+        """
         up, down = self.of_groups[self.group_of_client[client]]
         up_s = 0.0 if up is None else up(client, at_s, key)
         if down is up:

@@ -1,7 +1,9 @@
 """The network inside a SimPy simulation: transfers that end when the engine says so.
 
 One timer for the whole network; a wake-up that is no longer the next one is cancelled.
-Never take a makespan from `env.now` at the end of a run.
+The engine's clock begins anew at 0 whenever nothing is in progress, so that instants
+late in a run keep their digits. Never take a makespan from `env.now` at the end of a
+run.
 """
 
 from __future__ import annotations
@@ -38,8 +40,16 @@ class Pace(NamedTuple):
     def cap(self, size_bytes: float, idle_bytes_per_s: float) -> float:
         """Return the rate (bytes/s) at which all of it arrives with its last chunk.
 
-        That is when the last chunk would over a path that nobody else uses, which gives
-        it `idle_bytes_per_s` (0: not known yet).
+        That is when the last chunk would over a path that nobody else uses: exact
+        there, an approximation where others share it.
+
+        Args:
+            size_bytes: of the whole upload.
+            idle_bytes_per_s: what the path gives it alone; 0: not known yet, as it
+                stands still.
+
+        >>> Pace(chunks=4, rest_s=6.0).cap(80.0, idle_bytes_per_s=10.0)
+        10.0
         """
         chunks = self.chunks
         idle_s = size_bytes / idle_bytes_per_s if idle_bytes_per_s > 0 else 0.0
@@ -51,7 +61,8 @@ class Transfer(Event):
     """One payload on its way: the event of its arrival.
 
     Its value is its exact duration in seconds. It is never on the clock: who waits for
-    it goes on in the middle of the network's wake-up.
+    it goes on in the middle of the network's wake-up. `Network.send` makes it; a
+    client's process yields it, and cancels it where the client leaves.
     """
 
     def __init__(
@@ -73,7 +84,7 @@ class Transfer(Event):
 
     @property
     def in_flight(self) -> bool:
-        """True if it has neither arrived nor been cancelled."""
+        """True from its start until it has arrived or was cancelled."""
         return self.flow in self.network._transfers
 
     @property
@@ -94,7 +105,7 @@ class Transfer(Event):
 
     @property
     def limited_s(self) -> dict[str | None, float]:
-        """Seconds for which each link (None: its own cap) was what limited it."""
+        """Seconds for which each link (None: its own cap) has limited it so far."""
         name = self.network.topology.link_name
         return {
             None if k == OWN_CAP else name(k): s for k, s in self.flow.dwelt_s.items()
@@ -126,17 +137,9 @@ class Transfer(Event):
 class Network:
     """Sends payloads over a topology, all of them sharing its links max-min fairly.
 
-    `model` is `"fluid"` (a transfer waits its path's latency, then takes its max-min
-    share of every link of the path until the last byte has arrived), `"tcp"` (that with
-    TCP's start-up and headers) or an object such as `Tcp(handshake=False)`. What they
-    ignore: see `docs/network.md`.
-
-    `on_use` is filled with every interval of every link that could bind. Rates are
-    solved once per instant, after everything else that happens at it; a transfer that
-    ends at the instant at which another starts does not share with it.
-
-    Raises: `RunFailed` out of the simulation when transfers wait for a link whose trace
-    has ended or stays at 0 for ever.
+    Rates are solved once per instant, after everything else that happens at it; a
+    transfer that ends at the instant at which another starts does not share with it.
+    What the models ignore: see `docs/network.md`.
 
     >>> import simpy
     >>> from simfed.net import Network, Star
@@ -157,6 +160,18 @@ class Network:
         model: ModelSpec = "fluid",
         on_use: LinkUses | None = None,
     ) -> None:
+        """Lay a network over a clock.
+
+        Args:
+            env: the clock; sends happen at its `now`.
+            topology: links and paths.
+            model: `"fluid"` (a transfer waits its path's latency, then takes its
+                max-min share of every link of the path until the last byte has
+                arrived), `"tcp"` (that with TCP's start-up and headers), `{"kind":
+                "tcp", "handshake": False}` or a model.
+            on_use: filled with every interval of every link that could bind; None:
+                nothing is metered.
+        """
         self.env = env
         self.topology = topology
         self.model = make_model(model)
@@ -183,12 +198,26 @@ class Network:
         pace: Pace | None = None,
         key: tuple[Key, ...] = (),
     ) -> Transfer:
-        """Start a transfer between `client` and the server now.
+        """Start a transfer between a client and the server now.
 
-        `weight` is its share against others' (1e-9 to 1e9); `cap_bytes_per_s` a limit
-        of its own, as `pace` makes one; `key` names the message among its client's, for
-        a latency that is drawn for each (default: by the order of transfers). Raises
-        `InputError` for a size, weight or cap that is not a number in range.
+        Args:
+            client: its id.
+            size_bytes: the payload, at least 0.
+            direction: `up` to the server or `down` from it.
+            weight: its share against others', 1e-9 to 1e9.
+            cap_bytes_per_s: a limit of its own, above 0; None: none.
+            pace: of an upload that leaves while it is still compressed, which caps it
+            too.
+            key: names the message among its client's, for a latency that is drawn for
+                each; empty: its number among the network's transfers.
+
+        Returns the event of its arrival, whose value is the seconds it took.
+
+        Raises:
+            InputError: a size, weight or cap that is not a number in range.
+            RunFailed: the trace of its latency has ended; also raised out of the
+                simulation when transfers wait for a link whose trace has ended or stays
+                at 0 for ever.
         """
         key = key or (self._sent,)
         try:
@@ -252,6 +281,7 @@ class Network:
         self._timer_at_s = at_s
 
     def _wake(self, _: Event) -> None:
+        """Play what is due, and tell those whose transfers have arrived."""
         at_s = max(self._timer_at_s, self._local_s())
         self._timer, self._timer_at_s = None, inf
         arrived = self._play_until(at_s)
@@ -263,7 +293,11 @@ class Network:
             self._tell_in_turn(arrived)
 
     def _play_until(self, at_s: float) -> list[Transfer]:
-        """Play up to `at_s`, not before now, and return arrivals to be told of."""
+        """Play up to an instant, and return the arrivals that somebody waits for.
+
+        Args:
+            at_s: on the engine's clock, not before now.
+        """
         try:
             ended = self._engine.advance(at_s)
         except DeadLink as dead:
@@ -286,11 +320,13 @@ class Network:
         self._tell_in_turn(self._play_until(self._local_s()))
 
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
+        """Tell of arrivals one after another, each by an event of this instant."""
         for transfer in arrived:
             telling = self.env.event().succeed()
             telling.callbacks.append(partial(_ring_arrival, transfer))
 
     def _give_up(self, dead: DeadLink) -> NoReturn:
+        """Raise the `RunFailed` of a link that will carry nothing any more."""
         names = [self._transfers[flow].name for flow in dead.flows]
         if len(names) > 5:
             names[5:] = [f"{len(names) - 5} more"]
@@ -307,6 +343,7 @@ class Network:
         )
 
     def _moved_bytes(self, transfer: Transfer) -> float:
+        """Return the payload of a transfer that has arrived, all of it at its end."""
         if transfer.in_flight:
             self._catch_up()
         flow = transfer.flow
@@ -328,4 +365,5 @@ class Network:
 
 
 def _ring_arrival(transfer: Transfer, _: Event | None = None) -> None:
+    """Have a transfer happen, with the seconds it took."""
     ring(transfer, transfer.flow.spent_s)

@@ -4,6 +4,11 @@ The engine is the clock of `simfed.net.sharing`. Everything that happens at one 
 is applied before rates are solved, once, in this order: flows that end, capacities that
 change, flows that join. So a flow that ends when another begins never shared with it.
 
+A heap holds what is due. Entries are never searched for: each notes the `stamp` of its
+flow or link, which counts changes, and one whose stamp is old is skipped as it comes
+up. A flow that owns its rate ends at an instant of its own; the flows of a shared link
+have one entry together, for the first of them.
+
 A link whose capacity varies is followed from the first flow that comes to it until a
 piece of its trace ends and nobody uses it, so that a million links with traces cost
 what those in use cost.
@@ -30,7 +35,7 @@ FLOW_ENDS, LINK_ENDS, CAPACITY_CHANGES, FLOW_JOINS = range(4)
 
 @dataclass(slots=True, eq=False)
 class TraceFollower:
-    """A link in use whose capacity follows a trace."""
+    """A link in use whose capacity follows a trace; its entry among the events due."""
 
     link: int
     trace: LinkTrace
@@ -40,11 +45,10 @@ class TraceFollower:
 
 
 class Engine:
-    """Flows over links with capacities in bytes/s.
+    """Flows over links with capacities in bytes/s, on a clock of seconds.
 
-    Links are indexed by the ids in `Flow.links`. `traces` gives the links whose
-    capacity varies, on a clock that shows `epoch_s` when the engine's own shows 0. A
-    `meter` is told what every link carried.
+    `Network` drives it inside SimPy, `play` and `replay` without. Flows are made by a
+    network model; here they are started, played on and cancelled.
 
     >>> engine = Engine([10.0])
     >>> a, b = Flow(0, 60.0, (0,)), Flow(1, 20.0, (0,))
@@ -60,6 +64,15 @@ class Engine:
         traces: Mapping[int, LinkTrace] | None = None,
         meter: Meter | None = None,
     ) -> None:
+        """Prepare links without flows, at 0 s.
+
+        Args:
+            capacities_bytes_per_s: by the ids in `Flow.links`, above 0; `inf`:
+                unlimited. Of an airtime in seconds per second.
+            traces: the links whose capacity varies, on a clock that shows `epoch_s`
+                when the engine's own shows 0.
+            meter: told what every link carried; None: nobody asks.
+        """
         self.epoch_s = 0.0
         self._traces = traces or {}
         self._varying: dict[int, TraceFollower] = {}
@@ -73,6 +86,9 @@ class Engine:
         """Set the clock back to 0; only while nothing is in progress.
 
         Small instants have fine digits.
+
+        Args:
+            epoch_s: what the traces' clock shows at the engine's 0.
         """
         self._heap.clear()
         self._varying.clear()
@@ -80,14 +96,19 @@ class Engine:
         self.epoch_s = epoch_s
 
     def start(self, flow: Flow, at_s: float | None = None) -> None:
-        """Start `flow` at `at_s` (default now): it waits its latency, then shares."""
+        """Start a flow: it waits out its latency, then takes its share.
+
+        Args:
+            flow: made anew, with all its bytes ahead of it.
+            at_s: on the engine's clock, not before now; None: now.
+        """
         flow.spent_s = flow.latency_s
         begins_s = self.sharing.now_s if at_s is None else at_s
         flow.since_s = begins_s + flow.latency_s
         self._push(flow.since_s, FLOW_JOINS, flow)
 
     def next_at_s(self) -> float:
-        """Return when something happens next; inf if nothing will."""
+        """Return the instant at which something happens next; inf if nothing will."""
         heap = self._heap
         # void: its flow or link has changed since
         while heap and heap[0][3].stamp != heap[0][4]:
@@ -95,9 +116,13 @@ class Engine:
         return heap[0][0] if heap else inf
 
     def advance(self, until_s: float) -> list[Flow]:
-        """Play everything up to and including `until_s`.
+        """Play everything up to and including an instant, and stand there.
 
-        Return the flows that ended, in order.
+        Args:
+            until_s: on the engine's clock; inf: until nothing is left, without moving
+            on.
+
+        Returns the flows that ended, in the order in which they did.
 
         Raises: `DeadLink` when flows wait for a capacity that stays 0 for ever.
         """
@@ -134,6 +159,10 @@ class Engine:
     def _push(
         self, at_s: float, order: int, subject: Flow | Link | TraceFollower
     ) -> None:
+        """Put an event of a flow or link on the heap, void once its `stamp` changes.
+
+        `order` is its place among those of one instant, `FLOW_ENDS` to `FLOW_JOINS`.
+        """
         if at_s != at_s:  # nothing would ever come before it or after it
             raise BrokenInvariant(f"the next event of {subject!r:.200} is at {at_s} s")
         self._sequence += 1
@@ -186,6 +215,10 @@ class Engine:
     # ---- flows -----------------------------------------------------------------------
 
     def _join(self, flow: Flow, ended: list[Flow]) -> None:
+        """Let a flow whose latency is over take its share.
+
+        One without bytes, or without any limit, ends at once.
+        """
         if self._traces:
             self._follow_path(flow)
         if flow.remaining_bytes <= 0 or (
@@ -215,7 +248,13 @@ class Engine:
     def _end_burst(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
         """Note that `flow` has nothing left to send for now.
 
-        `took_s` is exact where `now_s - since_s` is rounded.
+        It ends, or waits for its next burst where a program sends it in several.
+
+        Args:
+            flow: in progress or not.
+            took_s: seconds since `flow.since_s`, exact where `now_s - since_s` is
+            rounded.
+            ended: takes the flow if that was all of it.
         """
         flow.spend(took_s)
         flow.since_s = self.sharing.now_s
@@ -252,7 +291,10 @@ class Engine:
         return trace.trace.rate_bytes_per_s(moment)
 
     def idle_bytes_per_s(self, flow: Flow, at_s: float) -> float:
-        """Return the rate that the links of `flow` would give it alone at `at_s`."""
+        """Return the rate that the links of `flow` would give it alone at an instant.
+
+        Its own cap is not looked at; `inf` where no link limits.
+        """
         rates = {link: self.capacity_at(link, at_s) for link in flow.links}
         alone = {cell: rates[radio] for radio, cell in (flow.radios or {}).items()}
         return min(
@@ -299,9 +341,10 @@ class Engine:
         self._check_alive(varying)
 
     def _follow_weight(self, flow: Flow, varying: TraceFollower | None) -> None:
-        """Have a flow weigh what its radio has it weigh now.
+        """Have a flow weigh in its cell what the trace of its radio says now.
 
-        None: that one does not vary.
+        `varying` is the radio's link; None, or without weights of its own: nothing
+        changes.
         """
         if varying is None or varying.moment is None:
             return
@@ -313,6 +356,7 @@ class Engine:
             self.sharing.change_weight(flow, flow.sender_weight * radio_weight)
 
     def _follow_on(self, varying: TraceFollower) -> None:
+        """Put the end of the present piece of a trace among the events due."""
         assert varying.moment is not None
         _, next_s = varying.trace.trace.next_moment(varying.moment)
         if next_s < inf:
@@ -320,6 +364,7 @@ class Engine:
             self._push(max(at_s, self.sharing.now_s), CAPACITY_CHANGES, varying)
 
     def _check_alive(self, varying: TraceFollower) -> None:
+        """Raise `DeadLink` where a link's trace has ended, or stays at 0 for ever."""
         trace, moment = varying.trace.trace, varying.moment
         ended = moment is None
         if moment is not None and trace.rate_bytes_per_s(moment) == 0:

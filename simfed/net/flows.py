@@ -1,7 +1,9 @@
 """The plain records of sharing: a flow that has bytes left, a link of several flows.
 
 They hold numbers and references to each other; what happens to them is in
-`simfed.net.sharing`.
+`simfed.net.sharing`. A *flow* is a transfer in progress, a *link* whatever limits
+several flows at once: a cable one way, or the airtime of a radio cell. A link that one
+flow has to itself needs no `Link`: its capacity is that flow's cap.
 """
 
 from __future__ import annotations
@@ -20,9 +22,13 @@ LEAST_WEIGHT, MOST_WEIGHT = 1e-9, 1e9
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """One transfer while bytes of it remain.
+    """One transfer while bytes of it remain: plain numbers, and what limits it now.
 
-    Plain numbers and its present bottleneck.
+    A network model (`simfed.net.models`) makes it, `Path.enter` adds what it costs in a
+    cell, the engine and the sharing move it on. It ends with `spent_s` as its exact
+    duration. Sizes are bytes on the wire: a model may have added headers.
+
+    Raises: `InputError` for a weight out of range.
     """
 
     id: int
@@ -86,7 +92,7 @@ class Flow:
     def bottleneck(self) -> int:
         """The link that limited it longest until now (`OWN_CAP`: none).
 
-        Of equals it is the first.
+        Of links that did equally long it is the first.
         """
         longest_s = max(self.dwelt_s.values(), default=0.0) * (1 - 1e-9)
         return next(
@@ -94,15 +100,15 @@ class Flow:
         )
 
     def cost_on(self, link: int) -> float:
-        """Return what a byte takes of the link's capacity."""
+        """Return what a byte takes of a link's capacity: 1, seconds in a cell."""
         return 1.0 if self.costs is None else self.costs.get(link, 1.0)
 
     def air_cost(self, link: int) -> float | None:
-        """Return what a byte takes of the link's airtime; None on a wire."""
+        """Return the seconds a byte takes of the link's airtime; None: a wire."""
         return None if self.costs is None else self.costs.get(link)
 
     def spend(self, seconds: float) -> None:
-        """Count these seconds, if any, under its present limit."""
+        """Count these seconds under its present limit, where they are above 0."""
         if seconds > 0:
             link = self.cap_link if self.owner is None else self.owner.id
             self.dwelt_s[link] = self.dwelt_s.get(link, 0.0) + seconds
@@ -113,7 +119,11 @@ class Flow:
 
 
 class DeadLink(Exception):
-    """A link that flows wait for will never carry anything again."""
+    """A link that flows wait for will never carry anything again.
+
+    The engine raises it, `Network` turns it into a `RunFailed` that names link and
+    transfers, and blame reads it as "for ever".
+    """
 
     def __init__(
         self, link: int, flows: Sequence[Flow], at_s: float, trace_ended: bool
@@ -133,6 +143,12 @@ class Tally:
 
     Neumaier's compensated sum: after 1e5 arrivals and departures, or a huge number
     among small ones, no error is left behind.
+
+    >>> tally = Tally()
+    >>> for number, count in ((1e16, 1), (1.0, 1), (-1e16, -1)):
+    ...     tally.add(number, count)
+    >>> tally.value, tally.count
+    (1.0, 1)
     """
 
     count: int = 0
@@ -147,8 +163,11 @@ class Tally:
     def add(self, number: float, count: int = 1) -> None:
         """Count so many numbers in, or out, that sum up to this.
 
-        For out, `count` is -1 and `number` the negative; the rounding error is carried
-        along. The sum of none is exactly 0.
+        The rounding error is carried along. The sum of none is exactly 0.
+
+        Args:
+            number: what they sum up to; of numbers that go its negative.
+            count: how many come; -1 where one goes.
         """
         self.count += count
         if not self.count:
@@ -164,7 +183,13 @@ class Tally:
 
 @dataclass(slots=True, eq=False)
 class Link:
-    """A link that several flows use at once."""
+    """A link that several flows use at once, and its books.
+
+    A flow *belongs* to the link that limits it; those that something else limits cross
+    it as *capped* flows (their own cap, or a link of theirs alone) or as flows of other
+    links. Its own flows all have the same rate per weight, the `level`, so one clock of
+    bytes per weight, the `progress`, tells when each of them ends.
+    """
 
     id: int
     capacity_bytes_per_s: float
@@ -211,18 +236,25 @@ class Link:
         return self.id < other.id
 
     def progress_at(self, now_s: float) -> float:
-        """Bytes per weight that its own flows have received on this link's clock."""
+        """Return the reading of the link's clock at an instant, in bytes per weight.
+
+        It stands still while the link limits nobody.
+        """
         if self.level == inf or now_s <= self.since_s:
             return self.progress
         return self.progress + self.level * (now_s - self.since_s)
 
     def settle(self, now_s: float) -> None:
-        """Bring the clock to `now_s`, before the level changes."""
+        """Bring the link's clock to `now_s`, before its level changes."""
         self.progress = self.progress_at(now_s)
         self.since_s = now_s
 
     def slack(self) -> float:
-        """Return the capacity that flows limited elsewhere leave."""
+        """Return the capacity that flows limited elsewhere leave to its own, bytes/s.
+
+        Of an airtime it is in seconds per second. Below 0 where they take more than
+        there is.
+        """
         load = self.load
         left = (self.capacity_bytes_per_s - load.total) - load.error
         if len(self.loads) <= (self in self.loads):
@@ -263,7 +295,10 @@ class Link:
         heapq.heapify(self.guards)
 
     def next_end(self) -> Flow | None:
-        """Return the own flow that ends first."""
+        """Return the own flow that ends first, None where it has none.
+
+        Entries of flows that have moved on are dropped on the way, as in the next two.
+        """
         ends = self.ends
         while ends:
             end, _, flow = ends[0]

@@ -1,4 +1,9 @@
-"""GraphML and GML files, such as the Topology Zoo's, and the lines of their edges."""
+"""GraphML and GML files, such as the Topology Zoo's, and the lines of their edges.
+
+Each format has a reader that gives nodes by name, and edges; from there on
+(`_list_lines`) they are alike: an edge's attributes become capacity, latency and loss,
+each way.
+"""
 
 from __future__ import annotations
 
@@ -88,6 +93,10 @@ def read_graph(
 
 
 def _read_graphml(file: IO[bytes]) -> _Drawn:
+    """Return the graph of a GraphML file, attributes as they are written.
+
+    Raises: `InputError` for a file that is no graph, or has edges of several ends.
+    """
     try:
         root = ElementTree.parse(file).getroot()
     except (ElementTree.ParseError, ValueError, LookupError) as error:
@@ -180,6 +189,7 @@ def _parse_gml(text: str) -> _Block:
 
 
 def _read_gml(file: IO[bytes]) -> _Drawn:
+    """Return the graph of a GML file, attributes as they are written."""
     try:
         text = file.read().decode()
     except UnicodeDecodeError as error:
@@ -244,7 +254,15 @@ def _list_lines(
     capacity: FileCapacity,
     latency: FileLatency,
 ) -> list[Line]:
-    """Return one line per pair of nodes and direction that an edge joins."""
+    """Return one line per pair of nodes and direction that an edge joins.
+
+    Args:
+        nodes: by name; their coordinates count where latency is by distance.
+        edges: of the file.
+        where: names the file in errors.
+        capacity: where an edge's capacity stands, and what a missing one is.
+        latency: where its latency stands.
+    """
     if not edges:
         allowed = "a graph with at least one edge"
         raise InputError(allowed, where=where, problem="it has no edge")
@@ -288,6 +306,7 @@ def _list_lines(
 
 
 def _check_spelling(names: Sequence[str], where: str) -> None:
+    """Refuse an attribute that is nearly, but not quite, one that is read."""
     # Files carry attributes of all kinds (`class`, `owner`); only one that is nearly
     # ours is wrong.
     missing = [name for name in _ATTRIBUTES if name not in names]
@@ -308,8 +327,14 @@ def _find_amount(
 ) -> tuple[str, Plain]:
     """Return the name and value of an edge's attribute, with its unit.
 
-    It is `own` if the edge has that, else the one that the section names, by default
-    `usual`. None: it has neither.
+    Args:
+        data: the edge's attributes.
+        own: a key that goes before all others; empty: none.
+        section: names an attribute and its unit.
+        usual: the attribute where the section names none.
+        where: names the edge in errors.
+
+    The value is None where the edge has none of them.
     """
     if own in data:
         return own, data[own]
@@ -328,6 +353,7 @@ def _find_amount(
 def _read_capacity(
     data: Attributes, way: str, where: str, section: FileCapacity
 ) -> float:
+    """Return an edge's capacity one way, bytes/s; inf where `missing` says so."""
     name, rate = _find_amount(data, way, section, "capacity", where)
     if rate is not None:
         rate_bytes_per_s = units.parse_rate(rate, where=f"{where}: {name}")
@@ -342,6 +368,7 @@ def _read_capacity(
 def _read_latency(
     data: Attributes, way: str, where: str, section: FileLatency
 ) -> float:
+    """Return an edge's latency one way, seconds; 0 where none is written."""
     own = "down_latency" if way == "down" else ""
     name, latency = _find_amount(data, own, section, "latency", where)
     if latency is None:
@@ -350,6 +377,7 @@ def _read_latency(
 
 
 def _read_loss(data: Attributes, where: str) -> float:
+    """Return the share of packets that an edge loses; 0 where none is written."""
     written = data.get("loss", 0.0)
     try:
         loss = float(written)

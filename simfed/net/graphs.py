@@ -33,7 +33,10 @@ _WAYS = ("up", "down")
 
 @dataclass(frozen=True)
 class Tier:
-    """One level of a tree: `count` nodes, each with a link towards the server."""
+    """One level of a tree: `count` nodes, each with a link towards the server.
+
+    Its nodes are named by `node`; their links `NODE/up` and `NODE/down`.
+    """
 
     name: str
     count: int = 1
@@ -68,9 +71,18 @@ def tree(
 ) -> Topology:
     """Return clients, then `tiers` up to the server's, then the server's own link.
 
-    Each tier's nodes are dealt in equal blocks to the nodes of the next tier, and the
-    clients to the nodes of the first, unless `node_of_client` gives an index into these
-    for every client.
+    Each tier's nodes are dealt in equal blocks to the nodes of the next tier.
+
+    Args:
+        clients: how many there are.
+        access: their own links.
+        tiers: from the clients' side to the server's, at least one.
+        node_of_client: for each client the index of its node in the first tier; None:
+            they are dealt in equal blocks.
+        receive_bytes_per_s: the server's rate for uploads.
+        send_bytes_per_s: the server's rate for downloads.
+        server_latency_s: seconds of the server's own link, up.
+        server_down_latency_s: the same, down; None: as up.
 
     >>> edge = Tier("edge", 2, up_bytes_per_s=5e6, latency_s=0.01)
     >>> small = tree(4, Access(up_bytes_per_s=4e6), [edge], receive_bytes_per_s=8e6)
@@ -87,14 +99,12 @@ def tree(
         for k in range(tier.count):
             node = tier.node(k)
             above = tiers[level + 1] if level + 1 < len(tiers) else None
-            parent = (
-                "gateway"
-                if above is None
-                else above.node(_find_parent(k, tier.count, above.count))
-            )
+            parent = "gateway"
+            if above is not None:
+                parent = above.node(_find_parent(k, tier.count, above.count))
             up, down = (
-                _pick_rate(tier.up_bytes_per_s, k),
-                _pick_rate(tier.down_bytes_per_s, k),
+                rate if isinstance(rate, (int, float)) else rate[k]
+                for rate in (tier.up_bytes_per_s, tier.down_bytes_per_s)
             )
             down_s = (
                 tier.latency_s if tier.down_latency_s is None else tier.down_latency_s
@@ -126,13 +136,8 @@ def tree(
 
 
 def _find_parent(index: int, count: int, above: int) -> int:
+    """Return the node of a tier of `above` that node `index` of `count` is dealt to."""
     return index * above // count
-
-
-def _pick_rate(
-    rate: float | Sequence[float | LinkTrace], index: int
-) -> float | LinkTrace:
-    return rate if isinstance(rate, (int, float)) else rate[index]
 
 
 def graph(
@@ -186,14 +191,13 @@ def graph(
     homes = _find_homes(node_of_client, nodes)
     network_routes = Routes()
     ends = {way: network_routes.step(len(lines) + k) for k, way in enumerate(_WAYS)}
-    own_routes = {
-        (owner, way): _add_steps(
-            network_routes, indices if way == "down" else indices[::-1], ends[way]
-        )
-        for (owner, way), indices in _resolve_routes(
-            routes, lines, server, homes, where
-        ).items()
-    }
+    own_routes = {}
+    resolved = _resolve_routes(routes, lines, server, homes, where)
+    for (owner, way), indices in resolved.items():
+        step = ends[way]  # steps are added from the server's side on
+        for line in indices if way == "down" else indices[::-1]:
+            step = network_routes.step(line, step)
+        own_routes[owner, way] = step
     steps = {
         way: _add_shortest(lines, server, way, network_routes, ends[way])
         for way in _WAYS
@@ -225,6 +229,10 @@ def graph(
 
 
 def _find_homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[str]:
+    """Return the node of each client: the one it is attached to, or its own.
+
+    Raises: `InputError` for one that is not in the network.
+    """
     homes = []
     for client, attached in enumerate(node_of_client):
         node = f"client-{client}" if attached is None else attached
@@ -247,16 +255,21 @@ def _resolve_routes(
     server: str,
     homes: Sequence[str],
     where: str,
-) -> dict[tuple[int | str, str], tuple[int, ...]]:
-    """Return the indices of the lines of each user-given route.
+) -> dict[tuple[int | str, str], list[int]]:
+    """Return the lines of each user-given route, by (client or node, direction).
 
-    Keys are (client or node, direction).
+    Args:
+        routes: ways as lists of nodes.
+        lines: the directed edges.
+        server: the name of the server's node.
+        homes: the node of each client.
+        where: names the routes in errors.
     """
     between = {(line.tail, line.head): k for k, line in enumerate(lines)}
     owners: dict[str, tuple[int | str, str]] = {node: (node, node) for node in homes}
     for client, node in enumerate(homes):
         owners.setdefault(f"client-{client}", (client, node))
-    resolved: dict[tuple[int | str, str], tuple[int, ...]] = {}
+    resolved: dict[tuple[int | str, str], list[int]] = {}
     for number, route in enumerate(routes):
         place = f"{where}[{number}]"
         if len(route) < 2 or (route[0] == server) == (route[-1] == server):
@@ -282,32 +295,13 @@ def _resolve_routes(
             raise InputError(
                 "one route per owner and direction", where=place, got=list(route)
             )
-        resolved[owner, way] = _find_lines(
-            hops if way == "up" else hops[::-1], between, place
-        )
+        pairs = [*pairwise(hops if way == "up" else hops[::-1])]
+        for pair in pairs:
+            if pair not in between:
+                got = " to ".join(pair)
+                raise InputError("nodes that a link joins", where=place, got=got)
+        resolved[owner, way] = [between[pair] for pair in pairs]
     return resolved
-
-
-def _find_lines(
-    hops: Sequence[str], between: Mapping[tuple[str, str], int], where: str
-) -> tuple[int, ...]:
-    """Return the indices of the lines from node to node."""
-    for pair in pairwise(hops):
-        if pair not in between:
-            raise InputError(
-                "nodes that a link joins", where=where, got=" to ".join(pair)
-            )
-    return tuple(between[pair] for pair in pairwise(hops))
-
-
-def _add_steps(routes: Routes, lines: Iterable[int], after: int) -> int:
-    """Return a new way over `lines` that ends with the step `after`.
-
-    Lines are given from the server's side on.
-    """
-    for line in lines:
-        after = routes.step(line, after)
-    return after
 
 
 def _add_shortest(

@@ -95,7 +95,7 @@ def max_min(
 def _fill_defaults(
     flows: int, weights: Sequence[float] | None, caps: Sequence[float] | None
 ) -> tuple[Sequence[float], Sequence[float]]:
-    """Weights and caps of flows, by default 1 and none."""
+    """Return weights and caps per flow, by default 1 and none."""
     return [1.0] * flows if weights is None else weights, [
         inf
     ] * flows if caps is None else caps
@@ -116,6 +116,15 @@ def why_not_max_min(
     and every flow is at its cap or crosses a full link on which no flow has a higher
     rate per weight. Rates with this property are unique (Bertsekas & Gallager, Data
     Networks, section 6.5.2).
+
+    Args:
+        capacities_bytes_per_s: per link.
+        paths: per flow, indices of the links it uses, each once.
+        rates_bytes_per_s: per flow, what is to be judged.
+        weights: per flow, above 0 (default 1).
+        caps_bytes_per_s: per flow (default none).
+        tolerance: relative, within which a link is full and a flow at its cap.
+        costs: as of `max_min`.
 
     >>> why_not_max_min([10.0], [[0], [0]], [4.0, 6.0])
     'flow 0 is neither at its cap nor the fastest on a full link'

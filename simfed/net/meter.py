@@ -3,7 +3,7 @@
 A piece is an interval in which neither the flows on a link nor its capacity changed.
 Its bytes are integrals that the sharing keeps anyway (the clocks of the links), so
 metering never touches flows. On the airtime of a cell these are seconds; bytes are then
-counted beside them.
+counted beside them. What comes of it is `links.parquet` of a run.
 """
 
 from __future__ import annotations
@@ -42,15 +42,20 @@ class MeteredStretch:
 
 
 class Meter:
-    """Follows the links of one `Allocator`, which calls it before each change."""
+    """Follows the links of one `Allocator`, which calls it before each change.
+
+    A link that one flow has to itself is followed by that flow's bytes, a shared one by
+    the clocks of the links that limit its flows.
+    """
 
     def __init__(self, on_use: Callable[[Use], None]) -> None:
+        """Begin without any link; `on_use` is called with each piece as it ends."""
         self.on_use = on_use
         self._pieces: dict[Link, MeteredStretch] = {}
         self._alone: dict[int, tuple[float, float]] = {}
 
     def begin_alone(self, id: int, now_s: float, left_bytes: float) -> None:
-        """Note that a flow with `left_bytes` to go has the link to itself."""
+        """Note that a flow with `left_bytes` to go has link `id` to itself."""
         self._alone[id] = (now_s, left_bytes)
 
     def end_alone(
@@ -61,10 +66,14 @@ class Meter:
         capacity: float,
         cost: float | None,
     ) -> None:
-        """Note that the flow no longer has the link to itself.
+        """Note that a flow no longer has a link to itself, or the capacity changes.
 
-        Or that the capacity is about to change. `cost`: what a byte takes of it, None
-        on a wire.
+        Args:
+            id: of the link.
+            now_s: on the engine's clock.
+            left_bytes: what the flow has yet to send.
+            capacity: until now, bytes/s; of an airtime in seconds per second.
+            cost: seconds of airtime that a byte takes; None on a wire.
         """
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
@@ -74,9 +83,14 @@ class Meter:
             )
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
-        """Count what the flows across `link` that `owner` limits carried.
+        """Count what the flows across a link that `owner` limits have carried.
 
-        None: the capped ones. Called before they change.
+        Called before they change.
+
+        Args:
+            link: the link that they cross.
+            owner: the link that limits them; None: those that are capped.
+            now_s: on the engine's clock.
         """
         piece = self._pieces.get(link)
         if piece is None:
@@ -152,6 +166,15 @@ class Meter:
 
         The capacity of a cell is told in bytes/s: that of its flows' mix, so that bytes
         over capacity and time is how full it is, as on a wire.
+
+        Args:
+            id: of the link.
+            from_s: its beginning on the engine's clock.
+            to_s: its end.
+            bytes: carried in it.
+            capacity: bytes/s, of an airtime seconds per second.
+            flows: how many crossed it.
+            airtime_s: of a cell, the seconds of it that were used; None on a wire.
         """
         if airtime_s is None:
             airtime_s = NO_AIR

@@ -27,11 +27,10 @@ _SEGMENT_BYTES = 1448.0
 
 @dataclass(frozen=True)
 class Fluid:
-    """A flow pays its path's latency, then shares every link max-min fairly.
+    """A flow waits its path's latency, then shares every link max-min fairly.
 
-    No protocol at all.
-
-    A dedicated link takes latency + size/capacity seconds, to the last digit.
+    There is no protocol at all: no headers, no start-up, no losses. A dedicated link
+    takes latency + size/capacity seconds, to the last digit.
     """
 
     name = "fluid"
@@ -47,7 +46,13 @@ class Fluid:
     ) -> Flow:
         """Return a flow of all bytes at once, after the latency.
 
-        `capacity(link)` is the present one.
+        Args:
+            id: of the flow, which breaks ties.
+            size_bytes: the payload.
+            path: its way.
+            capacity: returns a link's present capacity, bytes/s; not asked here.
+            weight: the share against others'.
+            cap_bytes_per_s: a limit of its own; inf: none.
         """
         return Flow(id, size_bytes, path.links, path.latency_s, weight, cap_bytes_per_s)
 
@@ -72,7 +77,7 @@ class SlowStart:
     """The beginning of the present burst, in seconds since the flow's start."""
 
     def next_burst(self, flow: Flow) -> tuple[float, float]:
-        """Return (seconds until the next burst, its bytes)."""
+        """Return (seconds until the next burst, its bytes), for `Flow.program`."""
         took_s = flow.spent_s - self.began_s
         if took_s >= self.rtt_s:
             return 0.0, flow.unsent_bytes
@@ -135,6 +140,15 @@ class Tcp:
         """Return the first burst, after handshake and latency.
 
         `SlowStart` sends the others.
+
+        Args:
+            id: of the flow, which breaks ties.
+            size_bytes: the payload; headers are added.
+            path: its way, with its round trip and its loss.
+            capacity: returns a link's present capacity, bytes/s: what one segment
+            takes.
+            weight: the share against others'.
+            cap_bytes_per_s: a limit of its own; inf: none.
         """
         segment = _SEGMENT_BYTES + self.header_bytes
         per_byte_s = [1 / capacity(link) for link in path.crossed if capacity(link) > 0]
@@ -184,7 +198,12 @@ ModelSpec: TypeAlias = str | Mapping[str, Plain] | Model
 def make_model(model: ModelSpec, *, where: str | None = None) -> Model:
     """Return the model that is meant.
 
-    Raises: `InputError` for a name or an option that there is not.
+    Args:
+        model: a name, `{"kind": name, option: value}`, or a model, which is returned.
+        where: names the place in errors.
+
+    Raises:
+        InputError: a name or an option that there is not.
 
     >>> make_model({"kind": "tcp", "handshake": False}).handshake
     False

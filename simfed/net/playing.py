@@ -1,4 +1,8 @@
-"""Plays given transfers over a topology, without a simulation around them."""
+"""Plays given transfers over a topology, without a simulation around them.
+
+For questions whose starts are known beforehand: what a round would have been without
+one client (`simfed.sim.blame`), or a user's own what-if.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +21,7 @@ from simfed.net.topology import Direction, Topology
 
 
 class FlowStart(NamedTuple):
-    """One transfer and when it starts."""
+    """One transfer and when it starts, for `play`."""
 
     at_s: float
     client: int
@@ -34,7 +38,7 @@ class FlowStart(NamedTuple):
 
 
 class FlowEnd(NamedTuple):
-    """The seconds that one transfer took, and the link that limited it."""
+    """The seconds that one transfer took, and the link that limited it; of `play`."""
 
     duration_s: float
     bottleneck: str | None
@@ -48,15 +52,22 @@ def play(
     *,
     epoch_s: float = 0.0,
 ) -> list[FlowEnd]:
-    """Durations and bottlenecks of transfers whose starts are known, in their order.
+    """Return durations and bottlenecks of transfers whose starts are known.
 
-    The same as `Network` gives for them; a twentieth of a millisecond per transfer.
-    Instants are at least 0 and count from `epoch_s` on the clock of the topology's
-    traces; late ones have coarse digits, so a late beginning is better said by
-    `epoch_s`.
+    They are in the order given, and the same as `Network` gives; a twentieth of a
+    millisecond per transfer.
 
-    Raises: `simfed.net.flows.DeadLink` where transfers wait for a capacity that
-    stays 0; `InputError` for a transfer after one that does not come before it.
+    Args:
+        topology: links and paths.
+        sends: the transfers; instants are at least 0 and count from `epoch_s`. Late
+            ones have coarse digits, so a late beginning is better said by `epoch_s`.
+        model: as of `Network`.
+        epoch_s: the beginning, on the clock of the topology's traces.
+
+    Raises:
+        DeadLink: transfers wait for a capacity that stays 0 (`simfed.net.flows`).
+        InputError: a transfer after one that does not come before it, or a weight out
+            of range.
 
     >>> from simfed.net import FlowStart, Star, play
     >>> star = Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0)

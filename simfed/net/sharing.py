@@ -54,10 +54,14 @@ shows in the last digits.)"""
 class Allocator:
     """The flows in progress and the links they share, at one instant `now_s`.
 
-    Capacities are in bytes/s by link id (of airtime: in seconds per second), finite and
-    at least 0. The caller moves `now_s` forward, makes any number of changes (`join`,
-    `leave`, `change_capacity`, `change_weight`), then calls `settle`, and finds in
-    `changed_flows` and `changed_links` whose ends have moved.
+    The caller (`simfed.net.engine`) moves `now_s` forward, makes any number of changes
+    (`join`, `leave`, `change_capacity`, `change_weight`), then calls `settle`, and
+    finds in `changed_flows` and `changed_links` whose ends have moved.
+
+    Inside, a change goes the same way each time: `_release` takes a flow off the books
+    of its links, `_find_limit` finds its own limit, `_enter` puts it back at the
+    highest rate it could have, and marks its links; `settle` solves these one by one
+    (`_solve`) until none is marked.
     """
 
     def __init__(
@@ -65,6 +69,13 @@ class Allocator:
         capacities_bytes_per_s: Sequence[float] | Floats,
         meter: Meter | None = None,
     ) -> None:
+        """Prepare links without flows, at 0 s.
+
+        Args:
+            capacities_bytes_per_s: by link id (of an airtime: seconds per second), at
+                least 0; `inf`: unlimited.
+            meter: called before each change; None: nobody asks what links carry.
+        """
         self.now_s = 0.0
         self.meter = meter
         self._capacities = np.asarray(capacities_bytes_per_s, dtype=np.float64).data
@@ -153,7 +164,10 @@ class Allocator:
         return self._capacities[id] if changed is None else changed
 
     def change_capacity(self, id: int, capacity_bytes_per_s: float) -> None:
-        """Set the capacity of link `id` from now on, bytes/s."""
+        """Set the capacity of a link from now on, bytes/s, finite and at least 0.
+
+        Flows whose radio it is cost otherwise in their cells.
+        """
         link, flow, meter = self.shared.get(id), self.alone.get(id), self.meter
         if meter and link is not None:
             meter.close(link, self.now_s)
@@ -179,7 +193,11 @@ class Allocator:
             self._enter(flow)
 
     def settle(self) -> None:
-        """Solve what the changes since the last call have made dirty."""
+        """Solve what the changes since the last call have made dirty.
+
+        Links are solved lowest level first. When that takes more steps in one instant
+        than `patience` allows, everything is solved from scratch.
+        """
         patience = self.patience + self.patience_per_link * len(self.shared)
         while self._dirty:
             link = heapq.heappop(self._dirty)[2]
@@ -213,7 +231,7 @@ class Allocator:
     def _share(self, id: int, first: Flow) -> Link:
         """Return the link that `first` had to itself, as a second flow comes to it.
 
-        Its flows are to be refreshed.
+        Until now it was `first`'s cap; the limit of `first` is to be found anew.
         """
         del self.alone[id]
         if self.meter:
@@ -227,7 +245,11 @@ class Allocator:
         return link
 
     def _find_limit(self, flow: Flow) -> None:
-        """Find what caps `flow`: the least of its cap and its own links."""
+        """Find what caps `flow`: the least of its cap and the links of its own.
+
+        Sets `limit_bytes_per_s`, `cap_link` and `level_cap`; its place in any link's
+        books is the caller's.
+        """
         limit, cap_link = flow.cap_bytes_per_s, OWN_CAP
         if len(flow.shared) < len(flow.links):
             for id in flow.links:
@@ -257,7 +279,8 @@ class Allocator:
     def _enter(self, flow: Flow) -> None:
         """Start a flow at the highest rate that its surroundings could allow.
 
-        `settle` lowers it.
+        `settle` lowers it. It begins capped where its own limit is below every shared
+        link's capacity, else as a flow of the link of lowest level.
         """
         shared = flow.shared
         if flow.costs is None:
@@ -305,7 +328,10 @@ class Allocator:
             self._add(flow, link)
 
     def _release(self, flow: Flow) -> None:
-        """Bring the flow's sums up to now and take its rate off its links."""
+        """Bring the flow's sums up to now and take its rate off its links.
+
+        Scheduled events of it are void then.
+        """
         flow.remaining_bytes = self.left(flow)
         for link in flow.shared:
             self._remove(flow, link)
@@ -388,7 +414,7 @@ class Allocator:
         }
 
     def _retune(self, flow: Flow, link: int) -> None:
-        """Set the flow's costs anew if `link`, whose capacity changed, is its radio."""
+        """Set a flow's costs anew where `link`, of a changed capacity, is its radio."""
         if flow.radios is None or link not in flow.radios:
             return
         cell = flow.radios[link]
@@ -402,7 +428,10 @@ class Allocator:
         self._enter(flow)
 
     def _begin_piece(self, id: int, flow: Flow, meter: Meter) -> None:
-        """Begin a piece of a link with `flow` alone: capacity or cost change."""
+        """Begin a metered piece of a link that `flow` has to itself.
+
+        Its capacity or the flow's cost is about to change.
+        """
         left_bytes = self.left(flow)
         meter.end_alone(
             id, self.now_s, left_bytes, self.capacity(id), flow.air_cost(id)
@@ -437,7 +466,10 @@ class Allocator:
     def _pull(self, link: Link, level: float) -> bool:
         """Make the fastest flows that get more than `level` elsewhere the link's own.
 
-        Returns whether there are any.
+        These are all of the link of highest level that cross this one, or one capped
+        flow.
+
+        Returns whether there were any.
         """
         if level == inf:
             return False
@@ -459,7 +491,10 @@ class Allocator:
         return True
 
     def _push(self, link: Link, level: float) -> bool:
-        """Give up the own flow with the lowest cap, if that is below `level`."""
+        """Give up the own flow with the lowest cap, if that is below `level`.
+
+        Returns whether there was one.
+        """
         flow = link.lowest_cap() if level > 0 else None
         if flow is None or flow.level_cap >= level * (1 - _TIE):
             return False
@@ -487,9 +522,13 @@ class Allocator:
                 self._mark(link)
 
     def _set_level(self, link: Link, slack: float) -> None:
-        """Adopt the level that follows from who the own flows are.
+        """Adopt the level that follows from who the own flows are, and tell of it.
 
-        Tell who has to know.
+        Links that watch this one are marked, and those whose guards it has passed.
+
+        Args:
+            link: whose own flows are settled.
+            slack: the capacity that others leave to them, bytes/s.
         """
         if link.pushes > 2 * len(link.flows) + 64:
             link.rebase()
@@ -529,6 +568,10 @@ class Allocator:
 
         Half of the slack is shared out evenly. While the guards it has still fit, they
         stay.
+
+        Args:
+            link: one that limits nobody.
+            slack: the capacity that is left on it, bytes/s.
         """
         loads, levels = link.loads, link.guarded
         if not loads:
@@ -550,7 +593,10 @@ class Allocator:
     # ---- the way out -----------------------------------------------------------------
 
     def _solve_all(self) -> None:
-        """Solve everything from scratch, where repairs go in circles."""
+        """Solve everything from scratch, where repairs go in circles.
+
+        The rates are those of `max_min`; flows and links are entered anew from them.
+        """
         links = list(self.shared.values())
         index = {link: i for i, link in enumerate(links)}
         flows = list(dict.fromkeys(flow for link in links for flow in link.flows))

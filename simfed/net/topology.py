@@ -42,7 +42,7 @@ PerClient: TypeAlias = "float | Sequence[float] | Floats"
 
 
 class Air(NamedTuple):
-    """The demands of a way through a cell."""
+    """The demands of a way through a cell, which `Path.enter` gives to a flow."""
 
     costs: dict[int, float]
     """`Flow.costs`."""
@@ -54,7 +54,7 @@ class Air(NamedTuple):
 
 
 class Path(NamedTuple):
-    """One way between a client and the server."""
+    """One way between a client and the server, as a network model needs it."""
 
     links: tuple[int, ...]
     """The links that can limit, in the order in which bytes cross them."""
@@ -71,7 +71,10 @@ class Path(NamedTuple):
     """None: it crosses no cell."""
 
     def enter(self, flow: Flow) -> Flow:
-        """Return `flow`, with what it costs and weighs in the cell that it crosses."""
+        """Return `flow`, with what it costs and weighs in the cell that it crosses.
+
+        On a path without a cell it stays as it is.
+        """
         if self.air is not None:
             flow.costs, flow.radios = self.air.costs, self.air.radios
             flow.sender_weight = flow.weight
@@ -84,7 +87,8 @@ class Cell:
     """A radio cell: clients whose transfers share airtime.
 
     `Access` has for each of them what it gets alone in the cell, which is one over what
-    a byte costs of the airtime.
+    a byte costs of the airtime. `simfed.net.cells` knows the standards; here are their
+    numbers only.
     """
 
     name: str
@@ -100,7 +104,7 @@ class Cell:
     """The part of the time in which the air is the cell's: above 0, at most 1."""
 
     def air_names(self) -> list[str]:
-        """Return the names of its airtimes in records: one, or one each way."""
+        """Return the names of its airtimes in records: one, or one for each way."""
         name = f"airtime of cell {self.name}"
         return [name] if self.one_air else [f"{name}, up", f"{name}, down"]
 
@@ -125,7 +129,10 @@ class Access:
 
 @dataclass(frozen=True)
 class Line:
-    """One direction of a link between two nodes."""
+    """One direction of a link between two nodes, or of the server's own.
+
+    Its name stands in records; two nodes may be joined by one line each way.
+    """
 
     name: str
     tail: str
@@ -172,13 +179,25 @@ class Routes:
         """The step that follows each one, `NO_STEP` at the server."""
 
     def step(self, line: int, after: int = NO_STEP) -> int:
-        """Return the number of a new step over `line`, then on with `after`."""
+        """Return the number of a new step over a line.
+
+        Args:
+            line: its index.
+            after: the step that goes on from there; `NO_STEP`: the server is reached.
+        """
         self.line.append(line)
         self.after.append(after)
         return len(self.line) - 1
 
     def add(self, node: str, up: int = NO_STEP, down: int = NO_STEP) -> int:
-        """Return the index of a new route of `node`."""
+        """Return the index of a new route.
+
+        Args:
+            node: where it begins.
+            up: the first step of its way to the server; `NO_STEP`: it is the server's
+            node.
+            down: the first step of its way back, seen from the node.
+        """
         self.nodes.append(node)
         self.up.append(up)
         self.down.append(down)
@@ -237,7 +256,14 @@ class Topology:
     ) -> None:
         """Join the clients' links to the routes.
 
-        `node_of_client[i]` is the route of client i's node (default: the first).
+        Args:
+            clients: how many there are.
+            access: their own links.
+            lines: the links between nodes and to the server.
+            routes: ways over these lines.
+            node_of_client: for each client the index of its route; None: all take the
+            first.
+            server: the name of the server's node.
         """
         if clients < 1:
             raise InputError("at least one client", where="clients", got=clients)
@@ -291,9 +317,12 @@ class Topology:
         self._weights_of_clients = [row.data for row in self._weights]
 
     def vary(self, traces: Mapping[int, LinkTrace]) -> None:
-        """Make these links vary, in place of `traces`.
+        """Make these links vary, in place of those that do now.
 
-        None exceeds the capacity it has now.
+        Call it before any transfer.
+
+        Args:
+            traces: by link. None exceeds the capacity that the link has now.
         """
         self.traces = traces
         if not self._below:
@@ -304,9 +333,15 @@ class Topology:
     def end_at(self, tier: Sequence[str]) -> tuple[list[str], Ints]:
         """Let clients' traffic end at the node of `tier` on their way to the server.
 
+        From now on node k of them sends and gets as client `clients + k`, by `path`.
+        Call it before any transfer.
+
+        Args:
+            tier: the nodes at which it may end, in the order in which they are
+            numbered.
+
         Returns the names of the nodes that have clients, and for each client the index
-        of its own among them. From now on node k of them sends and gets as client
-        `clients + k`, by `path`. Call it before any transfer.
+        of its own among them.
 
         Raises: `InputError` for a client whose way passes no such node.
         """
@@ -337,6 +372,7 @@ class Topology:
         return nodes, of_route[self._nodes]
 
     def _fill_columns(self, access: Access) -> None:
+        """Fill in each link's capacity, and each client's latencies and loss."""
         n, rates = self.clients, self.capacities_bytes_per_s
         rates[0 : 2 * n : 2] = access.up_bytes_per_s
         rates[1 : 2 * n : 2] = access.down_bytes_per_s
@@ -389,6 +425,7 @@ class Topology:
         self.traces = traces
 
     def _check(self) -> None:
+        """Refuse numbers that no link has, and node indices that do not fit."""
         rates, nodes = self.capacities_bytes_per_s, self._nodes
         latencies = np.concatenate(
             [self._latencies_s.T.ravel(), [x.latency_s for x in self.lines]]
@@ -415,7 +452,7 @@ class Topology:
             )
 
     def _check_names(self) -> None:
-        """Records know a link by name alone: two of one name would look like one."""
+        """Refuse a name that two links have: records know a link by its name alone."""
         seen = set()
         for name in [*(line.name for line in self.lines), *self._airs]:
             client = re.fullmatch(r"client-(0|[1-9]\d*)/(up|down)", name)
@@ -428,9 +465,10 @@ class Topology:
     def _lines_that_can_bind(self) -> list[bool]:
         """Return for each line whether it is slower than all that can flow into it.
 
-        Into a line flow the lines before it on the routes, and the clients whose route
-        begins with it (downwards: ends with it). Equality counts as binding, so that
-        rounding decides nothing.
+        One that is not can never limit, and is left out of the paths' `links`. Into a
+        line flow the lines before it on the routes, and the clients whose route begins
+        with it (downwards: ends with it). Equality counts as binding, so that rounding
+        decides nothing.
         """
         n, rates, routes = self.clients, self.capacities_bytes_per_s, self.routes
         inflow = np.zeros(len(self.lines))
@@ -485,9 +523,17 @@ class Topology:
     def path_of(
         self, client: int, direction: Direction, at_s: float, key: tuple[Key, ...]
     ) -> Path:
-        """Return the path of one message, which starts then.
+        """Return the path of one message.
 
-        `key`: what names it among its client's, for a latency that is drawn for each.
+        Args:
+            client: its id, or `clients + k` for node k of `end_at`.
+            direction: `up` or `down`.
+            at_s: the instant at which it starts, on the run's clock.
+            key: names it among its client's, for a latency that is drawn for each.
+
+        Raises:
+            InputError: there is no such client.
+            DeadLink: the trace of its latency has ended.
         """
         path = self.path(client, direction)
         if self.delays is None or client >= self.clients:
@@ -497,9 +543,14 @@ class Topology:
         return path._replace(latency_s=here_s, rtt_s=path.rtt_s + up_s + down_s)
 
     def path(self, client: int, direction: Direction) -> Path:
-        """Return the one path of a client's transfers in this direction.
+        """Return the one path of a client's transfers in a direction.
 
-        Its latencies are without those that differ from message to message.
+        Its latencies are without those that differ from message to message. Paths are
+        found when they are first asked for and kept, up to `MOST_PATHS_IN_MEMORY`.
+
+        Args:
+            client: its id, or `clients + k` for node k of `end_at`.
+            direction: `up` or `down`.
         """
         path = self._paths.get((client, direction))
         if path is None:
@@ -510,6 +561,10 @@ class Topology:
         return path
 
     def _find_path(self, client: int, direction: Direction) -> Path:
+        """Return a path put together from the client's own link and its route's way.
+
+        In a cell the airtime stands in place of that link, beside it where that varies.
+        """
         if not 0 <= client < self.clients:
             return self._path_above(client - self.clients, direction)
         route = self._of_clients[0][client]
@@ -598,8 +653,7 @@ class Star(Topology):
     """A topology of clients behind links of their own, and the server behind one.
 
     Links: `client-i/up` (2i), `client-i/down` (2i + 1), `server/receive` and
-    `server/send`. Rates are bytes/s, `inf` is unlimited; a client's rate and latency
-    are one number for everybody or one per client; the server's may be traces.
+    `server/send`, then the airtimes of cells.
 
     >>> rates = {"up_bytes_per_s": [1e6, 2e6], "receive_bytes_per_s": 2.5e6}
     >>> star = Star(2, **rates, latency_s=0.01)
@@ -625,6 +679,23 @@ class Star(Topology):
         server_down_latency_s: float | None = None,
         cells: Sequence[Cell] = (),
     ) -> None:
+        """Lay a star.
+
+        Args:
+            clients: how many there are.
+            up_bytes_per_s: of clients' uplinks: one number for all, or one each; `inf`
+                is unlimited.
+            down_bytes_per_s: of their downlinks.
+            latency_s: one way, of a client's link up.
+            down_latency_s: the same, down; None: as up.
+            loss: the share of packets lost on a client's link, each way; 0 to below 1.
+            traces: links that vary, by (client, direction), in place of their rates.
+            receive_bytes_per_s: the server's, of all uploads together; may be a trace.
+            send_bytes_per_s: of all downloads together; may be a trace.
+            server_latency_s: one way, of the server's link up.
+            server_down_latency_s: the same, down; None: as up.
+            cells: radio cells, whose members' rates are what each gets alone there.
+        """
         access = Access(
             up_bytes_per_s,
             down_bytes_per_s,
@@ -642,7 +713,7 @@ class Star(Topology):
 
 
 def check_line_count(lines: int, where: str) -> None:
-    """Raises: `InputError` for a network of more than `MOST_LINES` lines."""
+    """Raise `InputError` for a network of more than `MOST_LINES` lines."""
     if lines > MOST_LINES:
         allowed = f"at most {MOST_LINES:,} links between nodes, each direction counted"
         raise InputError(allowed, where=where, got=lines)
@@ -656,7 +727,16 @@ def make_server_lines(
     down_latency_s: float | None = None,
     server: str = "server",
 ) -> list[Line]:
-    """Return the server's own link, both directions, between it and `node`."""
+    """Return the server's own link, up and down, between it and a node.
+
+    Args:
+        node: where it is attached.
+        receive_bytes_per_s: the capacity of all uploads together.
+        send_bytes_per_s: of all downloads together.
+        latency_s: one way, up.
+        down_latency_s: the same, down; None: as up.
+        server: the name of the server's end.
+    """
     down_s = latency_s if down_latency_s is None else down_latency_s
     return [
         Line("server/receive", node, server, receive_bytes_per_s, latency_s),

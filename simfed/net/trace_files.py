@@ -44,6 +44,8 @@ def list_traces(source: str | Sequence[str]) -> tuple[str, ...]:
 
     A folder's files are in the order of their names, without hidden ones and without
     those of folders in it.
+
+    Raises: `InputError` for a folder without any.
     """
     if not isinstance(source, str):
         return tuple(source)
@@ -63,9 +65,17 @@ def read_mahimahi(
 ) -> Trace:
     """Return the trace of a Mahimahi file: one line per 1500-byte packet.
 
-    A line is the packet's time in milliseconds. Packets are counted in bins of `bin_s`,
-    which keeps their bytes; the trace lasts until its last line, where Mahimahi itself
-    begins anew. A time on a bin's edge counts to the bin that ends there.
+    A line is the packet's time in milliseconds. Packets are counted in bins, which
+    keeps their bytes; the trace lasts until its last line, where Mahimahi itself begins
+    anew. A time on a bin's edge counts to the bin that ends there.
+
+    Args:
+        path: the file.
+        end: what follows the trace, see `Trace.of`.
+        bin_s: the length of a bin, seconds.
+
+    Raises:
+        InputError: with the line: no number, times that go back, or none above 0.
     """
     table = _read_lines(path, 1)
     (times_ms,) = table.values
@@ -92,6 +102,14 @@ def read_pensieve(path: str | FilePath, end: EndPolicy = "loop") -> Trace:
     As in Pensieve's simulator, the rate of a line holds until the line's time, from the
     time of the line before; so the first line only says when the trace begins, and its
     rate is never used.
+
+    Args:
+        path: the file.
+        end: what follows the trace, see `Trace.of`.
+
+    Raises:
+        InputError: with the line: no numbers, times that do not increase, or fewer than
+            two lines.
     """
     table = _read_lines(path, 2)
     times, rates = table.values
@@ -200,7 +218,10 @@ def read_csv(
     times *= second
     values *= factor
     if lasting:
-        _check_lengths(table)
+        good = (times > 0) & (times < inf)
+        if not good.all():
+            allowed = "a length of a row above 0, and finite"
+            raise table.refuse(int(np.argmin(good)), allowed)
         starts = np.concatenate([[0.0], np.cumsum(times)])
         rates = values if bytes_column is None else values / times
         _check_values(table, rates, noun)
@@ -379,6 +400,10 @@ def _find_separator_hint(cells: Sequence[str]) -> str | None:
 
 
 def _check_order(table: CsvTable, strictly: bool = True) -> None:
+    """Refuse times of the first column that are not finite, or go back.
+
+    `strictly`: nor may two be the same.
+    """
     times = table.values[0]
     finite = np.isfinite(times)
     if not finite.all():
@@ -388,14 +413,6 @@ def _check_order(table: CsvTable, strictly: bool = True) -> None:
     if not good.all():
         allowed = "a time after that of the line before: a trace goes forwards in time"
         raise table.refuse(int(np.argmin(good)) + 1, allowed)
-
-
-def _check_lengths(table: CsvTable) -> None:
-    lengths = table.values[0]
-    good = (lengths > 0) & (lengths < inf)
-    if not good.all():
-        allowed = "a length of a row above 0, and finite"
-        raise table.refuse(int(np.argmin(good)), allowed)
 
 
 def _check_values(table: CsvTable, values: Floats, noun: str) -> None:
@@ -412,6 +429,7 @@ def _check_values(table: CsvTable, values: Floats, noun: str) -> None:
 
 
 def _find_column(asked: str | int | None, header: list[str], where: str) -> int:
+    """Return the number of a column that is asked for by name or number."""
     if isinstance(asked, str):
         return find_column(asked, header, where, _find_separator_hint(header))
     if asked is None or asked < 0:

@@ -14,12 +14,13 @@ from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
-from typing import Literal, NamedTuple, Protocol, get_args
+from typing import Literal, NamedTuple, get_args
 
 import numpy as np
 
 from simfed.ground.arrays import Floats
 from simfed.ground.errors import InputError, check_known
+from simfed.ground.strikes import Strikes
 
 EndPolicy = Literal["loop", "hold", "error"]
 
@@ -31,7 +32,7 @@ gigabytes."""
 def make_column(numbers: Iterable[float] | Floats) -> array[float]:
     """Return the numbers in eight bytes each, where a tuple's take 32.
 
-    Nobody changes them.
+    A network may hold millions of pieces. Nobody changes them.
     """
     if not isinstance(numbers, np.ndarray):
         return array("d", numbers)
@@ -49,13 +50,11 @@ class Moment(NamedTuple):
 
 @dataclass(frozen=True)
 class Trace:
-    """Pieces of constant capacity.
+    """Pieces of constant capacity, and what follows the last one.
 
-    starts_s: when each piece begins, increasing from 0; rates_bytes_per_s: its
-    capacity, at least 0; duration_s: when the last piece ends. Neighbouring pieces of
-    the same capacity are one piece. radio_weights: of what a client gets alone in its
-    cell, how the client weighs there, piece by piece; None: always the same, which the
-    cell knows.
+    Made by `Trace.of`, the generators here and `simfed.net.trace_files`; links share
+    one. Neighbouring pieces of the same capacity are one piece. The times of a trace of
+    latencies (`simfed.net.delays`) are the same, its capacities seconds.
 
     >>> trace = Trace.of([0.0, 2.0], [10.0, 0.0], 3.0, "loop")
     >>> trace.rate_bytes_per_s(trace.moment(7.5))
@@ -83,7 +82,19 @@ class Trace:
         *,
         where: str | None = None,
     ) -> Trace:
-        """Return a checked trace. `where` names it in errors."""
+        """Return a checked trace.
+
+        Args:
+            starts_s: when each piece begins, increasing from 0.
+            rates_bytes_per_s: the capacity of each, at least 0, one of them above 0.
+            duration_s: when the last piece ends.
+            end: what follows: `loop` (from the beginning again), `hold` (the last
+                capacity for ever) or `error` (a run that gets there fails).
+            where: names the trace in errors.
+
+        Raises:
+            InputError: the first of these that does not hold.
+        """
         starts = np.asarray(starts_s, dtype=np.float64)
         rates = np.asarray(rates_bytes_per_s, dtype=np.float64)
         if not len(starts) or len(starts) != len(rates):
@@ -127,7 +138,7 @@ class Trace:
 
     @property
     def mean_bytes_per_s(self) -> float:
-        """Bytes of one turn over its duration."""
+        """The mean capacity of one turn, each piece weighed by its length."""
         pieces_s = np.diff(np.asarray(self.starts_s), append=self.duration_s)
         return (
             float(np.cumsum(np.asarray(self.rates_bytes_per_s) * pieces_s)[-1])
@@ -135,9 +146,13 @@ class Trace:
         )
 
     def moment(self, at_s: float) -> Moment:
-        """Return the piece in force at `at_s`.
+        """Return the piece in force at an instant.
 
-        A piece begins at its start and ends before the next.
+        A piece begins at its start and ends before the next. The last one holds on
+        beyond the end unless the trace loops.
+
+        Args:
+            at_s: on the trace's own clock, at least 0.
         """
         turn = 0.0
         if self.end == "loop":
@@ -149,13 +164,17 @@ class Trace:
         return self.rates_bytes_per_s[moment.piece]
 
     def radio_weight(self, moment: Moment) -> float | None:
-        """Return how a client with this radio weighs in its cell during a piece."""
+        """Return how a client with this radio weighs in its cell during a piece.
+
+        None: always the same, which the cell knows.
+        """
         return None if self.radio_weights is None else self.radio_weights[moment.piece]
 
     def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
-        """Return the piece after this one, and its instant.
+        """Return the piece after this one, and its instant on the trace's clock.
 
-        `(None, duration)` where an `error` trace ends, `(None, inf)` for ever.
+        `(None, duration)` where an `error` trace ends, `(None, inf)` where the present
+        capacity stays for ever.
         """
         turn, piece = moment
         if piece + 1 < len(self.starts_s):
@@ -176,54 +195,113 @@ class Trace:
         return replace(self, rates_bytes_per_s=make_column(rates))
 
 
-class VaryingCapacity(Protocol):
-    """A capacity that varies in time, as a network asks for it.
-
-    `Trace` says what each means.
-    """
-
-    @property
-    def peak_bytes_per_s(self) -> float:
-        """The largest capacity."""
-        ...
-
-    @property
-    def lowest_bytes_per_s(self) -> float:
-        """The least capacity."""
-        ...
-
-    def moment(self, at_s: float) -> Moment:
-        """Return the piece at an instant."""
-        ...
-
-    def rate_bytes_per_s(self, moment: Moment) -> float:
-        """Return the capacity of a piece."""
-        ...
-
-    def radio_weight(self, moment: Moment) -> float | None:
-        """Return the weight of a cell's flow in a piece.
-
-        None where it does not vary.
-        """
-        ...
-
-    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
-        """Return the piece after this one, and its instant."""
-        ...
-
-
 @dataclass(frozen=True)
 class LinkTrace:
-    """A trace on a link: the link starts `offset_s` into it."""
+    """A trace on a link: the link starts `offset_s` into it.
 
-    trace: VaryingCapacity
+    Links that share a trace start at places of their own, so that they do not rise and
+    fall together.
+    """
+
+    trace: Trace | StalledLink
     offset_s: float = 0.0
 
 
-def compute_bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
-    """Return where pieces of `bin_s` seconds begin and end.
+class StalledLink:
+    """A capacity, or a trace of it, with stalls; used as a `Trace` on the run's clock.
 
-    The last one may be shorter.
+    During a stall nothing passes. A moment of it holds the trace's piece and how many
+    borders of stalls are past.
+
+    >>> from simfed.ground.distributions import Discrete
+    >>> from simfed.ground.strikes import Rhythm
+    >>> from simfed.ground.seeding import Streams
+    >>> rhythm = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
+    >>> strikes = Strikes(rhythm, Streams(0), "stall", "client-0")
+    >>> link = StalledLink(5.0, strikes)
+    >>> link.rate_bytes_per_s(link.moment(11.0)), link.next_moment(link.moment(11.0))[1]
+    (0.0, 12.0)
+    """
+
+    lowest_bytes_per_s = 0.0
+
+    def __init__(self, capacity: float | LinkTrace, strikes: Strikes) -> None:
+        """Lay stalls over a capacity.
+
+        Args:
+            capacity: bytes/s, or a trace of it with its place on the link.
+            strikes: when it stalls.
+        """
+        if not isinstance(capacity, LinkTrace):
+            capacity = LinkTrace(Trace.of([0.0], [capacity], 1.0, "hold"))
+        assert isinstance(capacity.trace, Trace)
+        self._trace = capacity.trace
+        self._offset_s = capacity.offset_s
+        self._pieces = len(self._trace.starts_s)
+        """A moment counts borders of stalls in steps of this, and the trace's pieces
+        within."""
+        self._strikes = strikes
+
+    @property
+    def peak_bytes_per_s(self) -> float:
+        """The trace's highest capacity, bytes/s; stalls change nothing of it."""
+        return self._trace.peak_bytes_per_s
+
+    def moment(self, at_s: float) -> Moment:
+        """Return the piece in force at an instant."""
+        turn, piece = self._trace.moment(at_s + self._offset_s)
+        return self._number_moment(Moment(turn, piece), self._strikes.passed(at_s))
+
+    def rate_bytes_per_s(self, moment: Moment) -> float:
+        """Return the capacity of a piece."""
+        piece, borders = self._split_moment(moment)
+        return 0.0 if borders % 2 else self._trace.rate_bytes_per_s(piece)
+
+    def radio_weight(self, moment: Moment) -> float | None:
+        """Return how a client weighs in its cell during a piece.
+
+        A stall leaves it as it is.
+        """
+        return self._trace.radio_weight(self._split_moment(moment)[0])
+
+    def next_moment(self, moment: Moment) -> tuple[Moment | None, float]:
+        """Return the piece after this one, and its instant.
+
+        `(None, inf)` where the capacity stays 0 for ever.
+        """
+        piece, borders = self._split_moment(moment)
+        following, changes_s = self._trace.next_moment(piece)
+        changes_s -= self._offset_s
+        if changes_s == inf and self._trace.rate_bytes_per_s(piece) == 0:
+            return None, inf
+        border_s = self._strikes.border_s(borders)
+        if changes_s > border_s:
+            return self._number_moment(piece, borders + 1), border_s
+        if following is None:
+            return None, changes_s
+        return self._number_moment(
+            following, borders + (changes_s == border_s)
+        ), changes_s
+
+    def _number_moment(self, piece: Moment, borders: int) -> Moment:
+        return Moment(piece.turn, piece.piece + self._pieces * borders)
+
+    def _split_moment(self, moment: Moment) -> tuple[Moment, int]:
+        """Return the moment of the trace alone, and the number of borders past."""
+        borders, piece = divmod(moment.piece, self._pieces)
+        return Moment(moment.turn, piece), borders
+
+
+def compute_bin_edges(duration_s: float, bin_s: float, where: str) -> Floats:
+    """Return where equal pieces begin and end, from 0 to the duration.
+
+    Args:
+        duration_s: of all of them; the last one may be shorter than the others.
+        bin_s: of one.
+        where: names the place in errors.
+
+    Raises:
+        InputError: more than `MOST_PIECES`.
     """
     if not duration_s / bin_s <= MOST_PIECES:
         allowed = f"at most {MOST_PIECES:,} pieces of {bin_s:g} s in a trace"
@@ -252,6 +330,18 @@ def markov_on_off(
     Starts in the state that it is in at a random instant (`on` with probability mean_on
     / (mean_on + mean_off)). Where `off` is 0, a trace that would be silent throughout
     lasts until the first `on` is over.
+
+    Args:
+        rng: where the times are drawn.
+        on_bytes_per_s: the capacity while on, above 0.
+        off_bytes_per_s: while off, at least 0.
+        mean_on_s: mean stay in on.
+        mean_off_s: mean stay in off.
+        duration_s: of the trace.
+        end: what follows it, see `Trace.of`.
+
+    Raises:
+        InputError: more than `MOST_PIECES` changes are to be expected.
     """
     changes = 2 * duration_s / (mean_on_s + mean_off_s)
     if not changes <= MOST_PIECES:
@@ -279,10 +369,19 @@ def lognormal_ar1(
     duration_s: float,
     end: EndPolicy = "loop",
 ) -> Trace:
-    """Return log-normal capacities of this mean and coefficient of variation.
+    """Return log-normal capacities whose logarithms are a stationary AR(1) process.
 
-    There is one per `step_s`. Their logarithms are a stationary AR(1) process:
-    `correlation` is that of neighbouring steps.
+    Args:
+        rng: where they are drawn.
+        mean_bytes_per_s: the mean capacity.
+        cv: their standard deviation over the mean, 0 to 1000.
+        correlation: of the logarithms of neighbouring steps, 0 to below 1.
+        step_s: how long each capacity lasts.
+        duration_s: of the trace.
+        end: what follows it, see `Trace.of`.
+
+    Raises:
+        InputError: a `cv` out of range, or more than `MOST_PIECES` steps.
     """
     if not 0 <= cv <= 1000:
         raise InputError("a number from 0 to 1000", where="cv", got=cv)

@@ -191,7 +191,12 @@ class Aggregator:
             yield self._wake
             self._wake = None
             yield end_of_instant(env)
-            self._check_hope()
+            if self._lost_in_a_row > _HOPELESS + 10 * self._size:
+                raise RunFailed(
+                    f"round {node.round}: {self._lost_in_a_row:,} participations in a "
+                    f"row were lost by {env.now:g} s: nobody stays, or succeeds, for "
+                    "as long as it takes"
+                )
             if mode.filled and not (self._due() or self._goes_down()):
                 self._send_off(node.make_flights(node.choose()))
         struck = not self._due()
@@ -224,9 +229,12 @@ class Aggregator:
             self._deadline = env.timeout(self.mode.deadline_s)
             self._alarm(self._deadline)
         self._send_off(flights)
-        self._strikes_at_s = self._next_restart_s()
-        if self._strikes_at_s < math.inf:
-            self._alarm(self._instants.at(self._strikes_at_s))
+        if self._strikes is not None:
+            # a restart that was due while it merged comes now
+            restarts_at_s = self._strikes.border_s(2 * self.restarts)
+            self._strikes_at_s = max(restarts_at_s, env.now)
+            if self._strikes_at_s < math.inf:
+                self._alarm(self._instants.at(self._strikes_at_s))
 
     def _close(self, last: Flight | None, struck: bool) -> PendingMerge:
         """Stop waiting, and take what has ended."""
@@ -288,14 +296,6 @@ class Aggregator:
             self.world.cut(flight, CUT)
         return bool(late)
 
-    def _check_hope(self) -> None:
-        if self._lost_in_a_row > _HOPELESS + 10 * self._size:
-            raise RunFailed(
-                f"round {self._node.round}: {self._lost_in_a_row:,} participations in "
-                f"a row were lost by {self._env.now:g} s: nobody stays, or succeeds, "
-                "for as long as it takes"
-            )
-
     # ---- what it knows of its participants -------------------------------------------
 
     def _due(self) -> bool:
@@ -313,15 +313,6 @@ class Aggregator:
 
     def _goes_down(self) -> bool:
         return bool(self._env.now >= self._strikes_at_s)
-
-    def _next_restart_s(self) -> float:
-        """Return the instant at which the node goes down next.
-
-        A restart that was due while it merged comes now.
-        """
-        if self._strikes is None:
-            return math.inf
-        return max(self._strikes.border_s(2 * self.restarts), self._env.now)
 
     def _restart(self) -> PlayedWork:
         assert self._strikes is not None

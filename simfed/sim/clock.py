@@ -39,8 +39,14 @@ from simfed.net import LinkUses, Network
 from simfed.net.driver import Pace, Transfer
 from simfed.net.instants import Environment, at, cancel, end_of_instant
 from simfed.record.schema import BARRIER
-from simfed.sim.course import Course, CourseCache, WorkUnit
-from simfed.sim.flight import NOWHERE, Flight, Leg
+from simfed.sim.flight import (
+    NOWHERE,
+    Course,
+    CourseCache,
+    Flight,
+    Leg,
+    WorkUnit,
+)
 from simfed.sim.rows import compute_powered_s
 from simfed.sim.server_work import PlayedWork, play_work
 from simfed.sim.waiting import Gate, ProcessorQueue
@@ -55,7 +61,12 @@ _ONCE = Fate(1, False)
 
 
 class ClientProcess:
-    """A client in flight, as its story has it (`simfed.ground.method.Client`)."""
+    """A client in flight, as its story has it (`simfed.ground.method.Client`).
+
+    `Clock.carry` makes one for each participation and SimPy runs its `play`. The verbs
+    `receive`, `work`, `send`, `wait` are what a method's story is told in; each gives
+    the generator that carries it out, and notes `Leg`s in the flight.
+    """
 
     __slots__ = (
         "_clock",
@@ -76,7 +87,12 @@ class ClientProcess:
     ) -> None:
         """Prepare a participation.
 
-        `gates`: of a method's own story, the barriers ahead of it, which count it.
+        Args:
+            clock: the world that carries it.
+            flight: its record, to which legs are added.
+            course: its work, laid out beforehand.
+            gates: of a method's own story, the barriers ahead of it, which count it;
+                None: the usual story, whose units the course knows.
         """
         self._clock, self.flight, self._course, self._gates = (
             clock,
@@ -90,7 +106,11 @@ class ClientProcess:
         """Units by where and what, where the course does not know them beforehand."""
 
     def play(self, tell: Callable[[ClientProcess], Story]) -> ProcessGenerator:
-        """Play a participation from its start to its end."""
+        """Play a participation from its start to its end.
+
+        `tell` is its story. An interrupt, wherever it stands, ends it as `dropped`,
+        `failed` or cut off.
+        """
         flight = self.flight
         try:
             yield from tell(self)
@@ -103,24 +123,44 @@ class ClientProcess:
     # ---- verbs -----------------------------------------------------------------------
 
     def receive(self, size_bytes: float | None = None) -> ProcessGenerator:
-        """Receive, handle and unpack what travels down, or a message beside it."""
+        """Receive, handle and unpack what travels down, or a message beside it.
+
+        Args:
+            size_bytes: of the message; None: all that the task sends down, where
+                nothing travels without taking time.
+        """
         if size_bytes is None and self.flight.task.downlink_bytes <= 0:
             return self._unpack()
         return self._transmit("download", size_bytes)
 
     def work(self, *units: Work, at: Node = CLIENT) -> ProcessGenerator:
-        """Work the plan's units, or these, one after another, here or on the server."""
+        """Work the plan's units, or these, one after another, here or on the server.
+
+        Args:
+            units: in order; none: those of the plan.
+            at: where; on the server each unit waits for its processor.
+        """
         if at != CLIENT:
             return self._be_served(units, at)
         own = [WorkUnit(work, work.kind or work.quantity, 0) for work in units]
         return self._spend(own or self._course.work, self._plan_work)
 
     def send(self, size_bytes: float | None = None) -> ProcessGenerator:
-        """Compress and send what travels up, or a message beside it."""
+        """Compress and send what travels up, or a message beside it.
+
+        Args:
+            size_bytes: of the message; None: the upload, which is compressed first.
+        """
         return self._transmit("upload", size_bytes)
 
     def wait(self, barrier: str, deadline_s: float = math.inf) -> ProcessGenerator:
-        """Wait for everybody at a barrier."""
+        """Wait for everybody at a barrier; one that opened without it has failed.
+
+        Args:
+            barrier: its name, once per story and round.
+            deadline_s: seconds from the first arrival to its opening; inf: until all
+                are there, or lost.
+        """
         assert self._gates is not None
         self._steps += 1
         opening = self._gates.pop(barrier).come(self.flight.client, deadline_s)
@@ -137,7 +177,11 @@ class ClientProcess:
     ) -> ProcessGenerator:
         """Let time pass, for units of work one after another, or for a pause.
 
-        `plan`: how long one takes that begins now.
+        Each becomes a leg, cut short where the client is interrupted in it.
+
+        Args:
+            units: in order.
+            plan: gives the leg of one that begins now, as long as it takes undisturbed.
         """
         env, legs = self._clock.env, self.flight.legs
         for unit in units:
@@ -171,7 +215,8 @@ class ClientProcess:
     def _pack(self) -> Generator[Any, Any, UploadChunks | None]:
         """Compress the upload, or, of one in chunks, the first.
 
-        Local work that fails has failed by then.
+        Local work that fails has failed by then. Returns what is left to compress of an
+        upload in chunks, which leaves meanwhile; else None.
         """
         clock, course = self._clock, self._course
         if course.chunks == 1:
@@ -182,7 +227,7 @@ class ClientProcess:
         self.flight.chain = False
         packing, whole_s = UploadChunks(self.flight, []), 0.0
         for unit in course.packing:
-            packing.legs.append(self._make_leg(unit, clock.env.now + whole_s))
+            packing.legs.append(self.make_leg(unit, clock.env.now + whole_s))
             whole_s += packing.legs[-1].duration_s
         packing.ahead_s = whole_s / course.chunks
         packing.pace = Pace(course.chunks, whole_s - packing.ahead_s)
@@ -203,8 +248,14 @@ class ClientProcess:
     def _transmit(self, phase: str, size_bytes: float | None) -> ProcessGenerator:
         """Send a message, again as often as it is lost on its way.
 
-        None: what travels down, or the upload. Of its few names each takes eight bytes
-        of every client in flight.
+        Of its few names each takes eight bytes of every client in flight.
+
+        Args:
+            phase: `download` or `upload`.
+            size_bytes: of a message beside them; None: what travels down, or the
+            upload.
+
+        Raises: `Interrupt` where all tries are lost, or the phase fails.
         """
         clock, flight, packing = self._clock, self.flight, None
         message = phase if size_bytes is None else f"{phase} {self._steps}"
@@ -219,7 +270,8 @@ class ClientProcess:
         for nth in range(1 if clock.messages is None else clock.messages.tries):
             begun_s, fate = clock.env.now, _ONCE
             if clock.messages is not None:
-                fate = clock.draw_fate(flight, message, nth)
+                assert clock.faults is not None
+                fate = clock.faults.fate(flight.client, flight.task.key, message, nth)
             key = flight.task.key, message, nth
             # copies that leave at once are equal flows over one path: one of their
             # weight and bytes
@@ -255,7 +307,16 @@ class ClientProcess:
         packing: UploadChunks | None,
         key: tuple[Key, ...],
     ) -> None:
-        """Note a message as far as it came; one that is on its way is given up."""
+        """Note a message as far as it came; one that is on its way is given up.
+
+        Args:
+            phase: `download` or `upload`.
+            begun_s: the instant at which it left.
+            fate: its copies, and whether all are lost.
+            transfer: over or not.
+            packing: the compression beside an upload in chunks; None: it was over.
+            key: the message's name among its client's.
+        """
         came = transfer.triggered
         name = phase if fate.copies == 1 else "doubled"
         leg = Leg(
@@ -269,7 +330,9 @@ class ClientProcess:
             key=() if self._clock.network.topology.delays is None else key,
         )
         if packing is not None:
-            leg = packing.note_beside(leg, transfer)
+            hidden_s = packing.note(math.inf if came else transfer.env.now)
+            hidden_s = min(hidden_s, leg.duration_s) if came else hidden_s
+            leg = leg._replace(hidden_s=hidden_s, held_s=transfer.held_s)
         self.flight.legs.append(leg)
 
     def _draw_failure(self, phase: str, number: int) -> None:
@@ -285,6 +348,10 @@ class ClientProcess:
             raise Interrupt("failed")
 
     def _end(self) -> None:
+        """Sum the participation up and hand it to the server.
+
+        Barriers still ahead no longer count it, and its presence is told of its work.
+        """
         clock, flight = self._clock, self.flight
         flight.process = None
         flight.end(clock.env.now)
@@ -303,28 +370,59 @@ class ClientProcess:
     # ---- how long things take --------------------------------------------------------
 
     def _plan_work(self, unit: WorkUnit) -> Leg:
+        """Return a unit of the client's work that begins now."""
         self._steps = self._worked = self._steps + 1
-        return self._make_leg(unit, self._clock.env.now)
+        return self.make_leg(unit, self._clock.env.now)
 
-    def _make_leg(self, unit: WorkUnit, at_s: float) -> Leg:
-        nth = unit.nth if self._counts is None else self._count(unit.work, CLIENT)
-        return self._clock.make_leg(self.flight, unit, nth, at_s)
+    def make_leg(self, unit: WorkUnit, at_s: float) -> Leg:
+        """Return a unit of work that begins then, with the freezes of its device.
+
+        Args:
+            unit: of the course, or of the method's own story.
+            at_s: its beginning.
+        """
+        clock, flight, (work, phase, nth) = self._clock, self.flight, unit
+        if self._counts is not None:
+            nth = self._count(work, CLIENT)
+        device = clock.device_for(flight)
+        duration_s = compute_duration_s(work, device, flight, at_s, nth)
+        frozen: tuple[tuple[float, float], ...] = ()
+        strikes = (
+            None if clock.faults is None else clock.faults.freezes_of(flight.client)
+        )
+        if strikes is not None:
+            duration_s, within = strikes.stretch(at_s, duration_s)
+            frozen = tuple(within)
+        what = phase, work.name or phase, duration_s, at_s, work.quantity
+        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT, ()))
 
     def _plan_served(self, at: Node, work: Work) -> Leg:
+        """Return a unit of the server's work for this client that begins now.
+
+        It takes 0 s where the server's device is not modelled, as at merges.
+        """
         self._steps += 1
         now_s, kind = self._clock.env.now, work.kind or work.quantity
-        duration_s = self._clock.plan_served(
-            self.flight, work, self._count(work, at), now_s
-        )
+        nth, device, duration_s = self._count(work, at), self._clock.server_device, 0.0
+        if device is not None and device.charges(work.quantity, work.model):
+            duration_s = device.duration_s(
+                work.times * device.work_s(work),
+                now_s,
+                round=f"{self.flight.task.key}/{self.flight.client}",
+                phase=work.quantity,
+                nth=nth,
+            )
         return Leg(kind, work.name or kind, duration_s, now_s, work.quantity, node=at)
 
     def _plan_pause(self, phase: str) -> Leg:
+        """Return the pause before a lost message is sent again."""
         assert self._clock.messages is not None
         return Leg(
             phase, "timeout", self._clock.messages.timeout_s, self._clock.env.now
         )
 
     def _count(self, work: Work, at: Node) -> int:
+        """Return how many units of this quantity the client has had here before."""
         assert self._counts is not None
         key = at, work.quantity
         nth = self._counts.get(key, 0)
@@ -351,7 +449,10 @@ class ClientProcess:
 
 @dataclass(slots=True, eq=False)
 class UploadChunks:
-    """The compression of an upload whose chunks leave while the next is made."""
+    """The compression of an upload whose chunks leave while the next is made.
+
+    Its legs are planned as one; they are noted when the upload is, as far as it came.
+    """
 
     flight: Flight
     legs: list[Leg]
@@ -374,19 +475,12 @@ class UploadChunks:
                 spent_s += self.flight.legs[-1].duration_s
         return max(spent_s - self.ahead_s, 0.0)
 
-    def note_beside(self, upload: Leg, transfer: Transfer) -> Leg:
-        """Note it beside the upload as far as that came, and return the upload."""
-        if transfer.triggered:
-            hidden_s = min(self.note(math.inf), upload.duration_s)
-        else:
-            hidden_s = self.note(transfer.env.now)
-        return upload._replace(hidden_s=hidden_s, held_s=transfer.held_s)
-
 
 class Clock:
-    """Carries participations out on simulated devices over a simulated network.
+    """A `World` of simulated devices over a simulated network.
 
-    A `World`.
+    It holds what clients in flight share: SimPy's environment, the network, devices
+    (made when a client first takes part), barriers, and the server's processor.
     """
 
     env: simpy.Environment
@@ -422,10 +516,10 @@ class Clock:
         self.make_network = make_network
         self._make_device = make_device
         self._devices: dict[int, Device] = {}
-        self._server_device = server_device
+        self.server_device = server_device
         self._device_of = device_of
         self.streams = streams
-        self._faults = faults
+        self.faults = faults
         self.messages = None if faults is None else faults.messages
         self._own = story
         self.tell: Callable[[ClientProcess], Story] = (
@@ -449,12 +543,12 @@ class Clock:
         self._returns, self.turns = InstantEvents(self.env), ProcessorQueue(self.env)
 
     def join(self, other: Clock) -> None:
-        """Stand on another's clock and send over its network; no `set_out`."""
+        """Stand on another's clock and send over its network, in place of `set_out`."""
         self.env, self.network, self.uses = other.env, other.network, other.uses
         self._returns, self.turns = InstantEvents(self.env), ProcessorQueue(self.env)
 
     def gather(self, stop_requested: Callable[[], bool]) -> None:
-        """Rounds can be played at once."""
+        """Do nothing: rounds can be played at once."""
 
     def device(self, client: int) -> Device:
         """Return the processor of this client, made when it is first asked for."""
@@ -463,7 +557,7 @@ class Clock:
             device = self._devices[client] = self._make_device(client)
         return device
 
-    def _device_for(self, flight: Flight) -> Device:
+    def device_for(self, flight: Flight) -> Device:
         """Return a flight's device: its client's, or what `device_of` says."""
         if self._device_of is not None:
             return self._device_of(flight)
@@ -473,8 +567,11 @@ class Clock:
         """Carry out a participation from now on.
 
         What arrives at the very instant at which its client leaves has arrived.
+
+        Args:
+            flight: not begun; gets its process, and the event of its client's leaving.
         """
-        handled = self._device_for(flight).charges("handling", flight.task.model)
+        handled = self.device_for(flight).charges("handling", flight.task.model)
         gates = None if self._own is None else self._announce(self._own, flight)
         client = ClientProcess(self, flight, self._courses.of(flight, handled), gates)
         flight.process = self.env.process(client.play(self.tell))
@@ -486,13 +583,25 @@ class Clock:
                 )
 
     def cut(self, flight: Flight, cause: str) -> None:
-        """Cut a participation off: its client is interrupted where it stands."""
+        """Cut a participation off: its client is interrupted where it stands.
+
+        Args:
+            flight: one that is over stays as it is.
+            cause: `CUT`, `dropped` or `failed`.
+        """
         process, flight.process = flight.process, None
         if process is not None:
             process.interrupt(cause)
 
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
-        """Return the event of a client's coming back."""
+        """Return the event of a client's coming back.
+
+        Args:
+            round: named in the error.
+            patient: True: an event that never comes will do, as others are under way.
+
+        Raises: `RunFailed` where nobody ever comes, unless `patient`.
+        """
         now_s = self.env.now
         back_at_s = (
             math.inf if self.presence is None else self.presence.arrival_after(now_s)
@@ -512,11 +621,18 @@ class Clock:
         work: Callable[[], Sequence[Work]],
         merge: Callable[[], Outcome],
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """Let the server's device work at a merge, then models change."""
-        if self._server_device is None or not arrived:
+        """Return the server's work on its device at a merge, and `merge` itself.
+
+        Args:
+            round: key of the device's noise.
+            arrived: the participations that are merged.
+            work: what the method says the server works.
+            merge: makes the models' change; the simulated world does it after the work.
+        """
+        if self.server_device is None or not arrived:
             return [], merge
         return play_work(
-            self._server_device, arrived, work(), self.env.now, round
+            self.server_device, arrived, work(), self.env.now, round
         ), merge
 
     def energy_j(
@@ -541,46 +657,13 @@ class Clock:
                 f"the clock"
             )
 
-    # ---- what a client asks ----------------------------------------------------------
-
-    def make_leg(self, flight: Flight, unit: WorkUnit, nth: int, at_s: float) -> Leg:
-        """Return a unit of work that begins then, with the freezes of its device."""
-        work, phase = unit.work, unit.phase
-        device = self._device_for(flight)
-        duration_s = compute_duration_s(work, device, flight, at_s, nth)
-        frozen: tuple[tuple[float, float], ...] = ()
-        strikes = (
-            None if self._faults is None else self._faults.freezes_of(flight.client)
-        )
-        if strikes is not None:
-            duration_s, within = strikes.stretch(at_s, duration_s)
-            frozen = tuple(within)
-        what = phase, work.name or phase, duration_s, at_s, work.quantity
-        return make(Leg, (*what, 0.0, 0, NOWHERE, frozen, 0.0, 0.0, CLIENT, ()))
-
-    def plan_served(self, flight: Flight, work: Work, nth: int, now_s: float) -> float:
-        """Return the seconds of a unit of the server's work within a participation.
-
-        None where its device is not modelled, as at merges.
-        """
-        device = self._server_device
-        if device is None or not device.charges(work.quantity, work.model):
-            return 0.0
-        key = f"{flight.task.key}/{flight.client}"
-        nominal_s = work.times * device.work_s(work)
-        return device.duration_s(
-            nominal_s, now_s, round=key, phase=work.quantity, nth=nth
-        )
-
-    def draw_fate(self, flight: Flight, message: str, nth: int) -> Fate:
-        """Return what becomes of a transmission."""
-        assert self._faults is not None
-        return self._faults.fate(flight.client, flight.task.key, message, nth)
-
     # ---- inside ----------------------------------------------------------------------
 
     def _announce(self, story: OwnStory, flight: Flight) -> dict[str, Gate]:
-        """Count a participation at the barriers ahead of it."""
+        """Count a participation at the barriers ahead of it, and return them by name.
+
+        They are those of a rehearsal of its story; the first one makes a barrier.
+        """
         task, gates = flight.task, dict[str, Gate]()
         flight.chain = False
         for name in story.rehearse(task.who, task.round, task.plan).barriers:
@@ -592,6 +675,7 @@ class Clock:
         return gates
 
     def _depart(self, flight: Flight, _: simpy.Event) -> None:
+        """Drop a participation at the end of this instant, as its client leaves."""
         flight.departure = end_of_instant(
             self.env, lambda _: self.cut(flight, "dropped")
         )
@@ -600,10 +684,22 @@ class Clock:
 def compute_duration_s(
     work: Work, device: Device, flight: Flight, start_at_s: float, nth: int
 ) -> float:
-    """Seconds of one unit of a client's work that starts now.
+    """Return the seconds of one unit of a client's work that begins now.
 
-    Its noise is drawn by its quantity, and by how many of that quantity stand before it
-    (`nth`).
+    Its noise is drawn by its quantity, and by how many of that quantity stand before
+    it. Unpacking of which the device knows nothing takes 0 s; a warning of the run says
+    so.
+
+    Args:
+        work: the unit.
+        device: what works it.
+        flight: whose participation it is part of.
+        start_at_s: its beginning.
+        nth: units of its quantity before it.
+
+    Raises:
+        InputError: work whose time the device does not know.
+        RunFailed: a time that is below 0, infinite or no number.
     """
     try:
         nominal_s = device.stretch_s(work)

@@ -71,7 +71,7 @@ def make_backbone(
 
 
 class CloudServer(Protocol):
-    """The cloud server, as an edge server sees it."""
+    """The cloud server, as an edge server sees it: `simfed.sim.server.Simulation`."""
 
     @property
     def round(self) -> int:

@@ -2,12 +2,13 @@
 
 The base fact is a `Leg`: one step of the participation that is over, or one try of it.
 Durations of phases, bytes, energy, blame and the client's track all are sums and
-pictures of legs. What plays it is its `process`.
+pictures of legs. What plays it is its `process`; the work ahead of it is its `Course`,
+laid out once for all that are alike.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -15,19 +16,22 @@ from simpy.events import Event, Process
 
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Contribution, Task
-from simfed.ground.method import CLIENT, Node, Work
+from simfed.ground.method import CLIENT, Node, Plan, Work
 from simfed.ground.plain import Plain
 from simfed.ground.seeding import Key
 from simfed.net.topology import Direction
 from simfed.policy import Pull
-from simfed.record.schema import BARRIER, HOST, LANE
+from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
 from simfed.tasks.tasks import codec_work
 
 NOWHERE: tuple[tuple[int, float], ...] = ()
 
 
 class BusySeconds(NamedTuple):
-    """Processor seconds of a real client's process, from the task to its upload."""
+    """Processor seconds of a real client's process, from the task to its upload.
+
+    A deployment's clients report them; a simulated flight has none.
+    """
 
     training_s: float
     compression_s: float
@@ -35,7 +39,11 @@ class BusySeconds(NamedTuple):
 
 
 class Leg(NamedTuple):
-    """A unit of work, a transmission or a pause after a lost one, as far as it came."""
+    """A unit of work, a transmission or a pause after a lost one, as far as it came.
+
+    Legs of a flight follow each other without a break, but for those of
+    `Flight.tracks`.
+    """
 
     phase: str
     """`download`, `upload`, or the kind of work; `host`: time of a real host that is no
@@ -68,7 +76,7 @@ class Leg(NamedTuple):
 
     @property
     def pause(self) -> bool:
-        """The sender waits before it sends again.
+        """True where its sender only waits before it sends again.
 
         Work and barriers have names of their own.
         """
@@ -96,7 +104,10 @@ class Leg(NamedTuple):
         return self._replace(duration_s=spent_s, frozen=before)
 
     def pieces(self) -> Iterator[tuple[str, str, float]]:
-        """Yield (kind, name, seconds) of its track: work apart from what held it up."""
+        """Yield (kind, name, seconds) of its track: work apart from what held it up.
+
+        They come in order and add up to its exposed seconds.
+        """
         done_s = 0.0
         for since_s, length_s in self.frozen:
             yield self.phase, self.name, since_s - done_s
@@ -113,7 +124,7 @@ class Leg(NamedTuple):
 
     @classmethod
     def of_plain(cls, plain: Sequence[Plain]) -> Leg:
-        """Inverse of `plain`."""
+        """Return the leg that `plain` gave."""
         return cls._make(
             tuple(map(tuple, value)) if isinstance(value, list) else value
             for value in plain
@@ -121,7 +132,10 @@ class Leg(NamedTuple):
 
 
 class LostUpload(NamedTuple):
-    """The rest of a contribution of which nothing will be merged."""
+    """The rest of a contribution of which nothing will be merged.
+
+    It takes the place of what it was, so that its tensors can be let go of.
+    """
 
     task: Task
     choice: Choice
@@ -138,7 +152,10 @@ class LostUpload(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """One participation from its start to its merge."""
+    """One participation from its start to its merge.
+
+    The server makes it, the world fills it in, and when it is over `end` sums it up.
+    """
 
     task: Task
     client: int = field(init=False)
@@ -210,7 +227,10 @@ class Flight:
         self.contribution = LostUpload(self.task, upload.choice, upload.k)
 
     def end(self, at_s: float) -> None:
-        """End it now, and sum up its legs."""
+        """End it at an instant: sum up its legs, as seconds and bytes by phase.
+
+        An upload counts without the seconds in which the client went on compressing it.
+        """
         self.over, self.ended_at_s = True, at_s
         down_s = work_s = compression_s = up_s = host_s = barrier_s = down_bytes = (
             up_bytes
@@ -249,7 +269,12 @@ class Flight:
                 yield f"client {self.client}{LANE}link", leg
 
     def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
-        """Yield the work on each compressed field, named as tables name the choice."""
+        """Yield the work on each compressed field, named as tables name the choice.
+
+        Args:
+            quantity: `compression` or `decompression`.
+            client: whose it is, where a server works it.
+        """
         task, choice, label = self.task, self.contribution.choice, self.pull.arm.label
         for of_plan in task.plan.up.values():
             if of_plan.compressed:
@@ -259,7 +284,10 @@ class Flight:
                 )
 
     def limited_s(self, phase: str) -> dict[int, float]:
-        """Return for how many seconds each link limited the transfers of a phase."""
+        """Return for how many seconds each link limited the transfers of a phase.
+
+        Links are numbers of the topology, `OWN_CAP`: none.
+        """
         limited_s: dict[int, float] = {}
         for leg in self.legs:
             for link, seconds in leg.limited_s if leg.phase == phase else ():
@@ -273,3 +301,86 @@ class Flight:
             for leg in self.legs
             if leg.moved_bytes > 0 or (leg.name == "timeout" and leg.pause)
         ]
+
+
+# ---- courses -------------------------------------------------------------------------
+
+_MOST_LAID = 256
+
+
+class WorkUnit(NamedTuple):
+    """One unit of a client's work. Shared: nothing is written into it."""
+
+    work: Work
+    phase: str
+    nth: int
+    """The number of units of its quantity before it: a key of its noise."""
+
+
+class Course(NamedTuple):
+    """The work of a participation."""
+
+    arrival: Sequence[WorkUnit]
+    """Handling of its messages, and unpacking of what came."""
+    work: Sequence[WorkUnit]
+    """The units, as the plan has them."""
+    packing: Sequence[WorkUnit]
+    """Compression of each field of its upload."""
+    chunks: int
+    """The number of chunks of the upload, each sent while the next is compressed."""
+
+
+class CourseCache:
+    """Courses that were laid out, up to `_MOST_LAID`; then it begins anew.
+
+    Participations of one plan, prototype, choice and arm have the same.
+    """
+
+    def __init__(self) -> None:
+        self._laid: dict[tuple[object, ...], tuple[Plan, Course]] = {}
+
+    def of(self, flight: Flight, handled: bool) -> Course:
+        """Return the course of a participation.
+
+        Args:
+            flight: whose it is.
+            handled: True if its device's profile knows what it takes to handle
+            messages.
+        """
+        task, choice = flight.task, flight.contribution.choice
+        if task.unpacking:
+            return _lay_out(flight, handled)
+        alike = (
+            id(task.plan),
+            task.who.prototype,
+            handled,
+            choice.strategy,
+            flight.contribution.k,
+            flight.pull.arm.label,
+        )
+        laid = self._laid.get(alike)
+        if laid is None or laid[0] is not task.plan:  # which keeps its id its own
+            if len(self._laid) >= _MOST_LAID:  # a method may make a plan for each round
+                self._laid.clear()
+            laid = self._laid[alike] = task.plan, _lay_out(flight, handled)
+        return laid[1]
+
+
+def _lay_out(flight: Flight, handled: bool) -> Course:
+    """Return a course made for this flight, each unit numbered among its quantity's."""
+    task, counts = flight.task, dict[str, int]()
+
+    def number(works: Iterable[Work], phase: str = "") -> tuple[WorkUnit, ...]:
+        units = []
+        for work in works:
+            nth = counts.get(work.quantity, 0)
+            counts[work.quantity] = nth + 1
+            units.append(WorkUnit(work, phase or work.kind or work.quantity, nth))
+        return tuple(units)
+
+    handling = number([Work("handling", task.model, 1)] if handled else (), HANDLING)
+    arrival = handling + number(task.unpacking)
+    work = number(task.plan.work)
+    packing = number(flight.codec_work("compression"), "compression")
+    chunks = flight.contribution.choice.codec.chunks if packing else 1
+    return Course(arrival, work, packing, chunks)

@@ -1,7 +1,8 @@
 """Server modes: how many clients work at once, when to merge, what is late.
 
 The names of scenarios (`synchronous`, `deadline`, `first`, `buffered`, `asynchronous`)
-are choices among these; nothing here knows of methods or tensors.
+are choices among these; nothing here knows of methods or tensors. `Aggregator` obeys a
+mode; server, edge servers and a cloud of edge servers each have one.
 """
 
 from __future__ import annotations
@@ -17,7 +18,11 @@ from simfed.scenario.aggregation import Aggregation, EdgeServers, Staleness
 
 @dataclass(frozen=True)
 class ServerMode:
-    """The choices that a server mode is made of."""
+    """The choices that a server mode is made of.
+
+    Either cohorts are started together (`cohort`), or clients are kept in flight
+    (`concurrency`).
+    """
 
     cohort: int | None
     """Clients that are started together for each merge; None: everybody, or see
@@ -78,6 +83,13 @@ def make_cloud_mode(scenario: Scenario, edges: int) -> ServerMode:
 def _make_mode(
     chosen: Aggregation | EdgeServers, per_round: int | None, participants: int
 ) -> ServerMode:
+    """Return the mode of a section of a scenario.
+
+    Args:
+        chosen: `aggregation`, or its `edge_servers`.
+        per_round: `participation.clients_per_round`; None: everybody.
+        participants: how many may take part.
+    """
     cohort, wanted = per_round, None
     if chosen.over_selection is not None:
         wanted = min(per_round or participants, participants)
@@ -97,6 +109,9 @@ def _make_mode(
 
 def make_staleness_weight(staleness: Staleness | None) -> Callable[[int], float]:
     """Return s(a), the weight of an upload from a model of `a` merges ago.
+
+    `polynomial` and `hinge` are those of FedAsync (Xie et al. 2019), without its mixing
+    factor; None and `constant` are 1.
 
     >>> from simfed.scenario.aggregation import Staleness
     >>> polynomial = make_staleness_weight(Staleness(kind="polynomial", exponent=0.5))

@@ -1,7 +1,8 @@
 """The population: columns for all clients, objects for those that have taken part.
 
 A million idle clients cost a few bytes each; a client's policy is made when it first
-takes part and then kept.
+takes part and then kept. Whom a node starts is chosen here, of those who are there and
+idle.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _TRIES = 100
 
 
 class Population:
-    """The clients of a run."""
+    """The clients of a run: their fleet, their policies, and who is chosen of them."""
 
     def __init__(
         self,
@@ -66,12 +67,19 @@ class Population:
         members: Ints | None = None,
         keys: tuple[int, ...] = (),
     ) -> list[int]:
-        """Return the clients that the server starts now, ids ascending.
+        """Return the clients that a node starts now, ids ascending.
 
         They are there and idle, and busy from now on. A cohort is drawn for its round;
         where clients are kept in flight, each start is drawn by how many there were
-        before, one client after another. An edge server's are some `members`,
-        ascending, whom it draws for a round by `keys`: (its merge there, its place).
+        before, one client after another.
+
+        Args:
+            aggregator: the node's: its mode, who is busy, how many it has started.
+            streams: keyed generators.
+            round: key of a cohort's draw.
+            at_s: now.
+            members: those of an edge server, ascending; None: everybody.
+            keys: an edge server's further keys: (its merge in the round, its place).
         """
         mode, busy = aggregator.mode, aggregator.busy
         if mode.concurrency is None:
@@ -90,7 +98,15 @@ class Population:
     def may_pass(
         self, aggregator: Aggregator, at_s: float, members: Ints | None = None
     ) -> bool:
-        """Return whether nobody may be chosen though somebody is there and idle now."""
+        """Return whether nobody may be chosen though somebody is there and idle now.
+
+        So it is with selections that toss a coin for each client.
+
+        Args:
+            aggregator: the node's.
+            at_s: now.
+            members: as of `choose`.
+        """
         if not self.selecting.varies:
             return False
         free = self._free(aggregator.busy, at_s, members)

@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 import math
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from typing import cast
@@ -172,7 +172,11 @@ class Simulation:
             plays_again: asked at each round's border, up to which round it is kept
                 already; 0: it is not.
         """
-        self._set_out()
+        self._world.set_out()
+        self._env = self._world.env
+        if self._edges is not None:
+            self._edges.set_out()
+        self._aggregator.set_out()
         self._progress, self._stop_requested = progress, stop_requested
         self._save, self._save_every = save, save_every
         self._plays_again = plays_again
@@ -195,13 +199,6 @@ class Simulation:
             "simulation": self._total.wall_s - learning_s - recording_s,
             "recording": recording_s,
         }
-
-    def _set_out(self) -> None:
-        self._world.set_out()
-        self._env = self._world.env
-        if self._edges is not None:
-            self._edges.set_out()
-        self._aggregator.set_out()
 
     # ---- what the world asks and tells -----------------------------------------------
 
@@ -227,18 +224,15 @@ class Simulation:
             self._held[flight.client] = flight.task.model_version
         if self._base_bytes is not None and flight.received:
             self._with_base.add(flight.client)
-        self._aggregator_of(flight.client).land(flight)
+        edges = self._edges
+        merged_at = (
+            self._aggregator if edges is None else edges.aggregator_of(flight.client)
+        )
+        merged_at.land(flight)
 
     def land_edge(self, flight: Flight) -> None:
         """Take note that an edge server's participation is over."""
         self._aggregator.land(flight)
-
-    def _aggregator_of(self, client: int) -> Aggregator:
-        return (
-            self._aggregator
-            if self._edges is None
-            else self._edges.aggregator_of(client)
-        )
 
     # ---- participations and merges ---------------------------------------------------
 
@@ -305,9 +299,11 @@ class Simulation:
         context = partial(self._make_context, round)
         for task, policy in zip(tasks, policies, strict=True):
             if policy.learns:
-                self._recorder.policies.extend(
-                    _list_policy_rows(round, task.client, policy)
-                )
+                for arm, value in zip(policy.arms, policy.values(), strict=True):
+                    told = None if math.isnan(value) else value
+                    self._recorder.policies.append(
+                        PolicyValue(round, task.client, arm.label, told)
+                    )
             pull = choose_pull(task, policy, forced, self._streams, context)
             asked.append((task, pull, people.fleet.compression(task, pull)))
         flights = []
@@ -575,10 +571,3 @@ def _find_other_cause(merging: PendingMerge) -> str:
         return "restart"
     waited = merging.taken or merging.waited_s > merging.delay_s
     return "deadline" if waited else "server"
-
-
-def _list_policy_rows(round: int, client: int, policy: Policy) -> Iterable[PolicyValue]:
-    for arm, value in zip(policy.arms, policy.values(), strict=True):
-        yield PolicyValue(
-            round, client, arm.label, None if math.isnan(value) else value
-        )

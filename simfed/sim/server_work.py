@@ -21,7 +21,10 @@ from simfed.sim.flight import Flight
 
 @dataclass(frozen=True, slots=True)
 class PlayedWork:
-    """One piece of server work that was played: `kind` is that of its span."""
+    """One piece of server work that was played, as its span shows it.
+
+    `kind` is that of the span, `client` whose upload it was about.
+    """
 
     kind: str
     name: str
@@ -38,10 +41,16 @@ def play_work(
 ) -> list[PlayedWork]:
     """Return decompression of what arrived, then `work`, with their seconds.
 
-    They follow each other from `start_at_s` on. Each compressed field is decompressed
-    by itself, under the name of the arm that was played. The processor's noise and load
-    are applied to each kind of work as a whole and spread over its pieces in
-    proportion.
+    They follow each other. Each compressed field is decompressed by itself, under the
+    name of the arm that was played. The processor's noise and load are applied to each
+    kind of work as a whole and spread over its pieces in proportion.
+
+    Args:
+        device: the server's.
+        flights: what arrived.
+        work: of the method, and beside it; what the device does not charge is left out.
+        start_at_s: the beginning of the first piece.
+        round: key of the noise.
     """
     unpacking = [
         piece for f in flights for piece in f.codec_work("decompression", f.client)

@@ -1,4 +1,8 @@
-"""Waits of participations beside time and transfers: barriers, and turns."""
+"""Waits of participations beside time and transfers: barriers, and turns.
+
+Both decide at the end of an instant, so that the order of events within it decides
+nothing: who waits goes on by client id.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +24,7 @@ class Gate:
     """
 
     def __init__(self, env: simpy.Environment, name: str) -> None:
+        """Set up a barrier of this name, ahead of nobody yet."""
         self._env, self.name = env, name
         self.ahead = 0
         """The number of those under way that have yet to come to it."""
@@ -31,7 +36,14 @@ class Gate:
     def come(self, client: int, deadline_s: float) -> Event:
         """Return the event of its opening.
 
-        Raises: `Interrupt` where it opened without this one.
+        The first that comes with a deadline sets when it closes.
+
+        Args:
+            client: who comes.
+            deadline_s: seconds from now; inf: it waits for all.
+
+        Raises:
+            Interrupt: it opened without this one.
         """
         now_s = self._env.now
         late = self._closes_s <= now_s
@@ -45,7 +57,7 @@ class Gate:
         return event
 
     def pass_by(self) -> None:
-        """Note that one less is ahead of it."""
+        """Note that one less is ahead of it: it has come, or is lost."""
         self.ahead -= 1
         if not self.ahead:
             self._open_later()
@@ -54,6 +66,7 @@ class Gate:
         end_of_instant(self._env, self._open)
 
     def _open(self, _: Event) -> None:
+        """Let those that wait go on, by id, unless somebody has yet to come."""
         if self.ahead and self._closes_s > self._env.now:
             return  # somebody has yet to come
         come, self.waiting = self.waiting, {}
@@ -75,7 +88,7 @@ class ProcessorQueue:
         self._busy = self._looks = False
 
     def ask(self, client: int) -> Event:
-        """Return the event of its turn.
+        """Return the event of a client's turn.
 
         Which one is next is seen when all else has happened at an instant.
         """
@@ -90,11 +103,13 @@ class ProcessorQueue:
         self._look_later()
 
     def _look_later(self) -> None:
+        """Look for the next one at the end of this instant, if there is one to find."""
         if self._ready and not (self._busy or self._looks):
             self._looks = True
             end_of_instant(self._env, self._look)
 
     def _look(self, _: Event) -> None:
+        """Give the processor to whoever is next and still waits."""
         self._looks = False
         while self._ready and not self._busy:
             event = heapq.heappop(self._ready)[-1]

@@ -23,6 +23,7 @@ from simfed.tasks.tasks import Tasks, count_told
 __all__ = ["RecordedRun", "TimeOnlyWorkload"]
 
 _MOST_ALIKE = 4096
+_REPLAY_HINT = "in a time-only run use policy.arms_from: RUN to replay recorded sizes"
 
 
 class SizedContribution:
@@ -278,12 +279,17 @@ class TimeOnlyWorkload:
         self, task: Task, choice: Choice, edge: Contribution | None = None
     ) -> Contribution:
         """Return a contribution with the size that the full run's would have."""
-        if self._recorded is None:
-            (_, _, k, size_bytes), told = self._known(task, choice), None
-        else:
-            k = choice.k
-            task, size_bytes, told = self._as_recorded(self._recorded, task, choice, k)
-        return SizedContribution(task, choice, k, size_bytes, told)
+        recorded = self._recorded
+        if recorded is None:
+            _, _, k, known_bytes = self._known(task, choice)
+            return SizedContribution(task, choice, k, known_bytes)
+        size_bytes = self.tasks.uplink_bytes(task, choice)
+        told = count_told(task, choice, choice.k)
+        if self.tasks.downlink_varies(task):
+            task = recorded.find_sent(task, told, self.tasks)
+        if size_bytes is None:
+            size_bytes, told = recorded.uplink(task, told, self.tasks.index_code)
+        return SizedContribution(task, choice, choice.k, size_bytes, told)
 
     def _known(self, task: Task, choice: Choice) -> tuple[Plan, Choice, int, float]:
         """Return plan, choice, K and bytes of an upload, found once for all alike.
@@ -299,19 +305,6 @@ class TimeOnlyWorkload:
                 self._alike.clear()
             entry = self._alike[alike] = task.plan, choice, k, size_bytes
         return entry
-
-    def _as_recorded(
-        self, recorded: RecordedRun, task: Task, choice: Choice, k: int
-    ) -> tuple[Task, float, int | None]:
-        size_bytes, told = (
-            self.tasks.uplink_bytes(task, choice),
-            count_told(task, choice, k),
-        )
-        if self.tasks.downlink_varies(task):
-            task = recorded.find_sent(task, told, self.tasks)
-        if size_bytes is None:
-            size_bytes, told = recorded.uplink(task, told, self.tasks.index_code)
-        return task, size_bytes, told
 
     def merge(
         self,
@@ -331,12 +324,12 @@ class TimeOnlyWorkload:
             recorded is not None
             and self.tasks.scenario.participation.selection.needs_losses
         ):
-            labels = [one.task.label for c in contributions for one in _list_merged(c)]
-            losses = {
-                label: recorded.losses[label]
-                for label in labels
-                if label in recorded.losses
-            }
+            for one in contributions:
+                assert isinstance(one, SizedContribution)
+                # of an edge server those of its clients
+                for each in one.merged or [one]:
+                    if each.task.label in recorded.losses:
+                        losses[each.task.label] = recorded.losses[each.task.label]
         return Outcome(round, self._merges, local_loss=losses)
 
     def server_work(
@@ -371,39 +364,22 @@ class TimeOnlyWorkload:
                 where="downlink.compression",
                 got=f"{self.tasks.change_code} with "
                 f"{self.tasks.change_choice.strategy}",
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded "
-                "sizes",
+                hint=_REPLAY_HINT,
             )
-        for way in (task.plan.up, task.plan.down):
-            for field in way.values():
-                if field.bounded:
-                    raise _make_varying_error(task)
+        fields = [*task.plan.up.items(), *task.plan.down.items()]
+        bounded = dict.fromkeys(name for name, field in fields if field.bounded)
+        if bounded:
+            raise InputError(
+                where="method",
+                problem="sizes on the wire depend on what is learned, as that of "
+                f"{' and of '.join(bounded)} does",
+                hint=_REPLAY_HINT,
+            )
         if size is None:
             raise InputError(
                 "a size on the wire that does not depend on the data",
                 where="compression.index_code",
                 got=f"{self.tasks.index_code} with {choice.strategy}",
-                hint="in a time-only run use policy.arms_from: RUN to replay recorded "
-                "sizes",
+                hint=_REPLAY_HINT,
             )
         return size
-
-
-def _list_merged(contribution: Contribution) -> Sequence[Contribution]:
-    """Return the clients' contributions behind what an edge server sends.
-
-    Of a client its own.
-    """
-    assert isinstance(contribution, SizedContribution)
-    return contribution.merged or [contribution]
-
-
-def _make_varying_error(task: Task) -> InputError:
-    fields = [*task.plan.up.items(), *task.plan.down.items()]
-    names = dict.fromkeys(name for name, field in fields if field.bounded)
-    return InputError(
-        where="method",
-        problem="sizes on the wire depend on what is learned, as that of "
-        f"{' and of '.join(names)} does",
-        hint="in a time-only run use policy.arms_from: RUN to replay recorded sizes",
-    )

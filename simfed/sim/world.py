@@ -168,7 +168,12 @@ def draw_failure(
 ) -> bool:
     """Return whether a phase of a participation fails, as its scenario has it.
 
-    `number`: of its last step among all, from 1.
+    Args:
+        presence: knows the probability.
+        streams: keyed generators.
+        flight: the participation.
+        phase: `download`, `training` or `upload`.
+        number: of the phase's last step among all of the participation, from 1.
     """
     chance = presence.failure(flight.client, phase)
     if not chance:
@@ -178,7 +183,10 @@ def draw_failure(
 
 
 class InstantEvents:
-    """Events of instants, one for all that ask before it has come."""
+    """Events of instants, one for all that ask before it has come.
+
+    So thousands that wait for one client's coming put one event on the clock.
+    """
 
     def __init__(self, env: simpy.Environment) -> None:
         self._env = env

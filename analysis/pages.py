@@ -38,6 +38,7 @@ STUDIES = (
     "instructions",
     "private",
     "long",
+    "peers",
     "quickstart_tables",
     "robustness_figure",
     "top_k_map",

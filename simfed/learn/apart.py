@@ -120,7 +120,12 @@ class Elsewhere:
         )
         parts = _add_prefix(_DOWN, parts)
         if measured:
-            parts |= _name_parts(_MODEL, _find_unsent(measured, order.down))
+            unsent = {
+                name: value
+                for name, value in measured.items()
+                if name not in order.down or not torch.equal(order.down[name], value)
+            }
+            parts |= _name_parts(_MODEL, unsent)
         self._mirrors.ask(task)
         facts = {
             "label": task.label,
@@ -294,7 +299,11 @@ class RealClient:
         if facts["measured"]:
             method = self._bench.method
             alone = method.personal and not method.joins_sent
-            order.measured = {} if alone else {**down, **_read_values(_MODEL, parts)}
+            own = {
+                name: read_tensor(part, name)
+                for name, part in _pick_parts(_MODEL, parts).items()
+            }
+            order.measured = {} if alone else {**down, **own}
         self._payloads.clear()
         before_s = self._spent_s()
         [result] = self._here.work([order])
@@ -475,19 +484,3 @@ def _pick_parts(prefix: str, parts: Mapping[str, Part]) -> dict[str, Part]:
 
 def _pick_arrays(parts: Mapping[str, Part]) -> dict[str, np.ndarray]:
     return {name: part for name, part in parts.items() if isinstance(part, np.ndarray)}
-
-
-def _read_values(prefix: str, parts: Mapping[str, Part]) -> dict[str, Tensor]:
-    return {
-        name: read_tensor(part, name)
-        for name, part in _pick_parts(prefix, parts).items()
-    }
-
-
-def _find_unsent(model: Values, down: Values) -> dict[str, Any]:
-    """Return what of a model does not travel anyway."""
-    return {
-        name: value
-        for name, value in model.items()
-        if not (name in down and torch.equal(down[name], value))
-    }

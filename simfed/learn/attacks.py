@@ -176,7 +176,7 @@ class Alie(Attack):
     z: Annotated[
         float | None,
         ABOVE_ZERO,
-        ("standard deviations; if omitted, from the numbers of clients"),
+        "standard deviations; if omitted, from the numbers of clients",
     ] = None
     privacy = ("sample",)
 

@@ -64,12 +64,6 @@ class Pool(Protocol):
         """Return what the units come to, in order; `costs`: FLOPs of each."""
         ...
 
-    def each(
-        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
-    ) -> list[Any]:
-        """Return what a method of the kit's answers to each of these calls."""
-        ...
-
     def parts(self, flops: float, groups: int) -> int:
         """Return the least number of parts in which clients are dealt.
 
@@ -391,8 +385,13 @@ class Here:
         losses += [r.before for r, _ in done.values() if r.before is not None]
         told = iter(torch.stack(losses).tolist() if losses else [])  # waits once
         for order, (result, _) in done.items():
-            if result.loss is not None:
-                _check_finite(order.task, next(told))
+            # here, as a codec would only say that it met a NaN
+            if result.loss is not None and not math.isfinite(loss := next(told)):
+                task = order.task
+                raise make_divergence_error(
+                    f"client {task.client}'s training loss is {loss} in round "
+                    f"{task.round}"
+                )
         for order, (result, state) in done.items():
             if result.before is not None:
                 done[order] = result._replace(before=next(told)), state
@@ -423,18 +422,19 @@ class Here:
     def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
         """Test clients' own models."""
         bench = self._bench
-        own = {client: self.states[client].arrived for client in sorted(self.states)}
-        own = {client: state for client, state in own.items() if state is not None}
-        whos = [bench.tasks.who(client) for client in own]
-        units: list[Unit] = []
-        for who in whos:
-            name, state = who.prototype, own[who.client]
-            units.append(
-                ("test_own", (name, bench.model_of(who, state, sent.get(name, {}))))
-            )
         samples = len(bench.data.test_labels)
-        costs = [float(bench.kit.flops[who.prototype] * samples) for who in whos]
-        return dict(zip(own, self._pool.run(units, costs), strict=True))
+        clients: list[int] = []
+        units: list[Unit] = []
+        costs: list[float] = []
+        for client in sorted(self.states):
+            state, who = self.states[client].arrived, bench.tasks.who(client)
+            if state is not None:
+                name = who.prototype
+                model = bench.model_of(who, state, sent.get(name, {}))
+                clients.append(client)
+                units.append(("test_own", (name, model)))
+                costs.append(bench.kit.flops[name] * samples)
+        return dict(zip(clients, self._pool.run(units, costs), strict=True))
 
     def state(self, client: int) -> ClientState:
         """Return what a client keeps."""
@@ -490,18 +490,6 @@ class Here:
             parts = self._pool.parts(bench.flops(mine), len(alike))
             groups += split_evenly(mine, bench.together(name), parts)
         return groups
-
-
-def _check_finite(task: Task, loss: float) -> None:
-    """Refuse training that has left the numbers.
-
-    A codec would only say that it met a NaN.
-
-    Raises: `RunFailed`.
-    """
-    if not math.isfinite(loss):
-        what = f"client {task.client}'s training loss is {loss} in round {task.round}"
-        raise make_divergence_error(what)
 
 
 def check_fields(

@@ -31,11 +31,6 @@ class Evaluating:
         self._scenario, self._data, self._tasks, self._kit = scenario, data, tasks, kit
         self._method: Method = scenario.method.made
 
-    def due(self, round: int) -> bool:
-        """Return whether there is anything to be evaluated after this round."""
-        due = self._scenario.evaluation.due(round, self._scenario.rounds)
-        return due and len(self._data.test_labels) > 0
-
     def units(self, server: State) -> Units:
         """Return the units that test the models.
 

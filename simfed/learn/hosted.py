@@ -26,8 +26,9 @@ from simfed.learn.changes import HeldModels
 from simfed.learn.clients import Bench, Clients, Here, Pool, Units, check_fields
 from simfed.learn.evaluating import Evaluating, Evaluations
 from simfed.learn.federation import Federation
+from simfed.learn.methods import by_prototype
 from simfed.learn.orders import EdgeUpload, Order, Result
-from simfed.learn.own_losses import OwnLosses, waiting
+from simfed.learn.own_losses import OwnLosses
 from simfed.learn.pools import Processes
 from simfed.learn.precision import device_of, same_bits
 from simfed.learn.privacy import NoisyMeans
@@ -170,11 +171,12 @@ class HostedWorkload:
         weighed = sorted(
             zip(contributions, weights, strict=True), key=lambda one: one[0].task.order
         )
-        arrived: dict[str, list[Arrival]] = {}
-        for upload, weight in weighed:
-            who = self._own_order(upload).task.who
-            arrival = Arrival(who, 0, upload.sent, weight)
-            arrived.setdefault(who.prototype, []).append(arrival)
+        arrived = by_prototype(
+            [
+                Arrival(self._own_order(upload).task.who, 0, upload.sent, weight)
+                for upload, weight in weighed
+            ]
+        )
         edge.merged.append([upload for upload, _ in weighed])
         edge.shares.append(
             {name: self.method.shares(mine) for name, mine in arrived.items()}
@@ -207,10 +209,10 @@ class HostedWorkload:
             choice = choice.at(choice.entries(task.plan.longest))
         order = Order(task, choice, down, host=self, edge=edge)
         self._open[task.order] = order
-        if self.clients.elsewhere:
-            self._ask_for_loss(order)
-        else:
+        if not self.clients.elsewhere:
             self._pending[client] = order
+        elif self._losses.asks(order):
+            order.measured = self.model_measured(order)
         return order
 
     def uplink_bytes(self, order: Order) -> float:
@@ -440,8 +442,15 @@ class HostedWorkload:
             return
         orders, self._pending = list(self._pending.values()), {}
         for order in orders:
-            self._ask_for_loss(order)
-            self._count_cohort(order)
+            task = order.task
+            if self._losses.asks(order):
+                order.measured = self.model_measured(order)
+            attack = self.kit.attack_on(task.client, task.round)
+            if attack is not None and attack.colludes:
+                order.cohort = sum(
+                    (one.task.round, one.task.prototype) == (task.round, task.prototype)
+                    for one in self._open.values()
+                )
         for order, result in zip(orders, self.clients.work(orders), strict=True):
             self.take(order, result)
         for order in orders:
@@ -452,42 +461,20 @@ class HostedWorkload:
     def take(self, order: Order, result: Result) -> None:
         """Take note that an order's work is done."""
         if result.before is not None:
-            self._losses.note(order, float(result.before), self._version_of(order))
+            self._losses.note(order, float(result.before))
         order.result, order.down = result, {}
         order.measured = order.edge = None
-
-    def _ask_for_loss(self, order: Order) -> None:
-        """Have f_n measured as the order's work begins.
-
-        That is where somebody learns from it and it is not known.
-        """
-        if not self._losses.wants(order):
-            return
-        version = self._version_of(order)
-        if self._losses.has(order, version):
-            self._losses.note(order, None, version)
-        else:
-            order.measured = self.model_measured(order)
-
-    def _count_cohort(self, order: Order) -> None:
-        task = order.task
-        attack = self.kit.attack_on(task.client, task.round)
-        if attack is not None and attack.colludes:
-            cohort = (
-                one.task for one in self._open.values() if one.task.round == task.round
-            )
-            order.cohort = sum(one.prototype == task.prototype for one in cohort)
-
-    def _version_of(self, order: Order) -> int:
-        """Return the version of the models of whoever sent it what it trains on."""
-        return order.task.model_version if order.edge is None else order.edge.version
 
     def _measure(self, orders: Sequence[Order], beside: Units) -> list[Tensor]:
         """Measure f_n after a merge, where somebody learns from it.
 
         What units beside come to.
         """
-        asked = waiting(orders)
+        asked = [
+            order
+            for order in orders
+            if order.loss_before is not None and order.loss_after is None
+        ]
         models = [self.model_measured(order) for order in asked]
         pairs = list(zip(asked, models, strict=True))
         losses, answers = self.clients.measure(pairs, beside)
@@ -593,33 +580,8 @@ class HostedWorkload:
         except RunFailed:
             if not rejected:
                 raise
-        if not rejected:
-            self._check_losses(losses, round)
-
-    def _tests(self, round: int) -> Units:
-        """Return what evaluates the models, where that is due.
-
-        Clients test their own.
-        """
-        due = self._evaluating.due(round) and not self.method.personal
-        return self._evaluating.units(self._server) if due else _NOTHING
-
-    def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
-        if not self._evaluating.due(round):
-            return {}, {}
-        if self.method.personal:
-            sent = {
-                name: self._held_now(self._server, self.tasks.first_of(name), round)
-                for name in self.scenario.prototypes
-            }
-            return self._evaluating.of_clients(self.clients.test(sent))
-        return self._evaluating.of_prototypes(answers)
-
-    # ---- checks ----------------------------------------------------------------------
-
-    def _check_losses(
-        self, losses: Mapping[str, Mapping[str, float]], round: int
-    ) -> None:
+        if rejected:
+            return
         for prototype, named in losses.items():
             for name, value in named.items():
                 if name not in self.method.losses and name != "kd_loss":
@@ -632,6 +594,25 @@ class HostedWorkload:
                         f"{name} of {prototype} is {value} in round {round}: the "
                         "learning has diverged"
                     )
+
+    def _tests(self, round: int) -> Units:
+        """Return what evaluates the models, where that is due.
+
+        Clients test their own.
+        """
+        due = self.tasks.is_evaluated(round) and not self.method.personal
+        return self._evaluating.units(self._server) if due else _NOTHING
+
+    def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
+        if not self.tasks.is_evaluated(round):
+            return {}, {}
+        if self.method.personal:
+            sent = {
+                name: self._held_now(self._server, self.tasks.first_of(name), round)
+                for name in self.scenario.prototypes
+            }
+            return self._evaluating.of_clients(self.clients.test(sent))
+        return self._evaluating.of_prototypes(answers)
 
     def _own_order(self, contribution: Contribution) -> Order:
         order = self._open.get(contribution.task.order)

@@ -50,9 +50,9 @@ from simfed.tasks.privacy import count_epoch_steps, make_account
 Model = dict[str, Tensor]
 """`weights` (d,) and `buffers` (b,): one model's values."""
 
-Each = Callable[[str, "Sequence[tuple[Any, ...]]", "Sequence[float]"], "list[Any]"]
-"""(name of a method of the kit's, arguments of each call, FLOPs of each) → what it
-answers."""
+Run = Callable[[Sequence[tuple[str, tuple[Any, ...]]], Sequence[float]], list[Any]]
+"""(name of a method of the kit's and its arguments for each call, FLOPs of each) → what
+it answers."""
 
 
 class Changed(NamedTuple):
@@ -128,16 +128,13 @@ class Kit:
         self._private = self._find_private() if setting.private else None
         self.parts = PARTS if self.device.type == "cpu" else 1
         """A test set is worked through in so many parts at most."""
-        self.each: Each
+        self.run: Run
         """Set by the pool that does its calls."""
         self.flops = {
             name: model_facts(prototype, data.input_shape, data.classes).forward_flops
             for name, prototype in scenario.prototypes.items()
         }
         """FLOPs of one sample through each prototype."""
-        self._public_flops = {
-            name: float(flops * setting.public) for name, flops in self.flops.items()
-        }
         self._probes: dict[int, Positions] = {}
         policies = [scenario.policy_of_group(group) for group in scenario.clients]
         self._local_losses = [policy.reward.local_loss for policy in policies]
@@ -392,9 +389,10 @@ class Kit:
 
         They are (samples, classes), in evaluation mode; over all processes.
         """
-        calls = [(changed, round) for changed in models]
-        costs = [self._public_flops[model.prototype] for model in models]
-        return self.each("public_logits", calls, costs)
+        return self.run(
+            [("public_logits", (changed, round)) for changed in models],
+            [self.flops[one.prototype] * self.setting.public for one in models],
+        )
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
         """Return one model's logits of the public samples; see `logits_each`."""
@@ -424,14 +422,16 @@ class Kit:
         Returns the models after it, and the losses before. Options are those of
         `distil`. It goes over all processes, a unit per prototype.
         """
-        calls = [
-            (name, model, round, targets, options) for name, model in models.items()
-        ]
-        costs = [3 * self._public_flops[name] for name in models]
-        found = dict(zip(models, self.each("distil_public", calls, costs), strict=True))
-        return (
-            {name: model for name, (model, _) in found.items()},
-            {name: loss for name, (_, loss) in found.items()},
+        found = self.run(
+            [
+                ("distil_public", (name, model, round, targets, options))
+                for name, model in models.items()
+            ],
+            [3 * self.flops[name] * self.setting.public for name in models],
+        )
+        after, losses = zip(*found, strict=True)
+        return dict(zip(models, after, strict=True)), dict(
+            zip(models, losses, strict=True)
         )
 
     def distil_public(

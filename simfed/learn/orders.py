@@ -78,6 +78,11 @@ class Order:
         return self.task.round, self.task.who.turn
 
     @property
+    def version(self) -> int:
+        """The version of the models of whoever sent it, until the work is done."""
+        return self.task.model_version if self.edge is None else self.edge.version
+
+    @property
     def values(self) -> ArrivedValues | None:
         """The values that the server gets; None until the work is done."""
         return None if self.result is None else self.result.values

@@ -38,16 +38,19 @@ class OwnLosses:
         self.measured: dict[int, tuple[int, float]] = {}
         """Client → the version at whose weights its loss was measured, and the loss."""
 
-    def wants(self, upload: Order) -> bool:
-        """Return whether somebody learns from the client's loss around the merge."""
-        return self._learns[upload.task.client] and (
-            self._for_all or bool(upload.task.plan.longest)
-        )
+    def asks(self, order: Order) -> bool:
+        """Return whether f_n is to be measured as the order's work begins.
 
-    def has(self, upload: Order, version: int) -> bool:
-        """Return whether the loss before is known."""
-        at_version, _ = self.measured.get(upload.task.client, (None, None))
-        return at_version == version and self._lasts(upload)
+        It is where somebody learns from it; one that is known is noted instead.
+        """
+        task = order.task
+        if not self._learns[task.client] or not (self._for_all or task.plan.longest):
+            return False
+        version, loss = self.measured.get(task.client, (None, 0.0))
+        if version != order.version or not self._lasts(order):
+            return True
+        self.note(order, loss)
+        return False
 
     def _lasts(self, upload: Order) -> bool:
         """Return whether a loss holds for as long as the model is the same.
@@ -60,28 +63,22 @@ class OwnLosses:
             and self._local[upload.task.client].data != "batch"
         )
 
-    def note(self, upload: Order, now: float | None, version: int) -> None:
-        """Give an upload its loss before: `now`, or None for the one that is known.
+    def note(self, order: Order, loss: float) -> None:
+        """Give an order f_n as its work began.
 
         Credit as printed compares the client's last two participations in place of
         before and after.
         """
-        client = upload.task.client
-        _, last = self.measured.get(client, (version, now))
-        if now is None:
-            now = last
-        assert now is not None
+        client = order.task.client
         printed = self._local[client].credit == "as-printed"
-        before = now if last is None else last
-        upload.loss_before, upload.loss_after = (
-            (before, now) if printed else (now, None)
-        )
-        if printed or self._lasts(upload):
-            self.measured[client] = (version, now)
+        _, last = self.measured.get(client, (None, loss))
+        order.loss_before, order.loss_after = (last, loss) if printed else (loss, None)
+        if printed or self._lasts(order):
+            self.measured[client] = (order.version, loss)
 
     @staticmethod
     def after_merge(uploads: Sequence[Order]) -> dict[str, tuple[float, float]]:
-        """Give uploads the losses that `units` of those `waiting` came to.
+        """Give uploads their losses around the merge.
 
         Returns f_n before and after, by the label of a task.
         """
@@ -100,8 +97,3 @@ class OwnLosses:
             causal = self._local[upload.task.client].credit == "causal"
             if causal and upload.loss_after is not None and self._lasts(upload):
                 self.measured[upload.task.client] = (version, upload.loss_after)
-
-
-def waiting(uploads: Sequence[Order]) -> list[Order]:
-    """Return those whose loss after the merge is to be measured."""
-    return [u for u in uploads if u.loss_before is not None and u.loss_after is None]

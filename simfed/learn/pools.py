@@ -100,7 +100,7 @@ class Processes:
         self.busy_s = self._worker.busy_s
         self.wall_s = dict.fromkeys(self.busy_s, 0.0)
         self.close = self._crew.close
-        bench.kit.each = self.each
+        bench.kit.run = self.run
 
     def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
         """Do units and return their results.
@@ -122,12 +122,6 @@ class Processes:
         for activity, some_s in spent_s.items():
             self.wall_s[activity] += some_s * scale
         return [result for result, _ in answers]
-
-    def each(
-        self, name: str, calls: Sequence[tuple[Any, ...]], costs: Sequence[float]
-    ) -> list[Any]:
-        """Return what a method of the kit's answers to each of these calls."""
-        return self.run([(name, call) for call in calls], costs)
 
     def parts(self, flops: float, groups: int) -> int:
         """Return the least number of parts of each group; see `Pool.parts`."""

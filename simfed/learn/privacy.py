@@ -45,9 +45,7 @@ class NoisyMeans:
         method: Method,
         tasks: Tasks,
         noise: Noise,
-        shared_entries: Callable[[str, int], Tensor | None] = lambda prototype, round: (
-            None
-        ),
+        shared_entries: Callable[[str, int], Tensor | None],
     ) -> None:
         """Begin with the scenario's clip.
 
@@ -58,14 +56,9 @@ class NoisyMeans:
         self._method = method
         self._tasks = tasks
         self._noise = noise
-        self._adaptive = (
-            privacy.clip if isinstance(privacy.clip, AdaptiveClip) else None
-        )
-        self.clip = (
-            privacy.clip.start
-            if isinstance(privacy.clip, AdaptiveClip)
-            else privacy.clip
-        )
+        clip = privacy.clip
+        self._adaptive = clip if isinstance(clip, AdaptiveClip) else None
+        self.clip = clip.start if isinstance(clip, AdaptiveClip) else clip
         """S of the next merge."""
         self._expected = compute_expected_cohort(scenario)
         clients = scenario.clients_of_prototype

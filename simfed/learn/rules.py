@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar
 from typing_extensions import override
 
 from simfed.ground.method import Arrival, Size, Work
+from simfed.learn.methods.averaging import by_prototype
 from simfed.learn.methods.options import (
     ABOVE_ZERO,
     AT_LEAST_ONE,
@@ -316,11 +317,8 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
         return list(arrivals)
     from simfed.learn.vectors import ArrivedValues
 
-    alike: dict[str, list[Arrival]] = {}
-    for arrival in arrivals:
-        alike.setdefault(arrival.who.prototype, []).append(arrival)
     merged: dict[int, Arrival] = {}
-    for mine in alike.values():
+    for mine in by_prototype(arrivals).values():
         if len(mine) < rule.least:
             continue
         fields = {

@@ -86,7 +86,7 @@ class Encoder:
                 payload = self._play(task, choice, name, whole, memory)
                 sent[name] = read_payload(payload, value.shape)
                 after, undone[name] = payload.state, codec.undo(payload)
-                if self.tasks.compressed_bytes(who, field, choice) is None:
+                if self.tasks.field_bytes(task, field, choice) is None:
                     sizes[name] = payload.wire_bytes(self.tasks.index_code), payload.k
             memories[name] = {**memories.get(name, {}), choice.strategy: after}
             if rested and (codec.sends_all or not feedback):

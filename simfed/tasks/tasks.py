@@ -15,7 +15,6 @@ from typing import Any, cast
 import numpy as np
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.compress.codec import Codec
 from simfed.compress.selection import check_k
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
@@ -24,7 +23,6 @@ from simfed.ground.memo import Memo
 from simfed.ground.method import (
     Field,
     Layers,
-    Layout,
     Method,
     Plan,
     Setting,
@@ -335,13 +333,8 @@ class Tasks:
 
         None where that depends on what is learned.
         """
-        assert self._changes is not None
-        key = self._changes.strategy, -1, who.model, _make_key(field)
-        if key not in self._bytes:
-            layout, k = field.layout_of(who), self.change_entries(field)
-            codec, code = self.change_choice.codec, self.change_code
-            self._bytes[key] = _count_bytes(codec, field.entries, k, code, layout)
-        return self._bytes[key]
+        k, code = self.change_entries(field), self.change_code
+        return self._count_coded_bytes(who, field, self.change_choice, k, code)
 
     def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
         """Bytes of an upload; None where they depend on the data."""
@@ -360,19 +353,23 @@ class Tasks:
         if not field.compressed:
             charged = field.kind != "buffers" or self._charge.buffers
             return field.value_bytes * field.entries if charged else 0.0
-        return self.compressed_bytes(task.who, field, choice)
-
-    def compressed_bytes(self, who: Who, field: Field, choice: Choice) -> float | None:
-        """Bytes of a compressed field at a number of entries.
-
-        None where they depend on the data.
-        """
         k = choice.entries(field.entries)
-        key = choice.strategy, k, who.model, _make_key(field)
+        return self._count_coded_bytes(task.who, field, choice, k, self.index_code)
+
+    def _count_coded_bytes(
+        self, who: Who, field: Field, choice: Choice, k: int, index_code: str
+    ) -> float | None:
+        """Return the bytes of a field of which a codec keeps K entries.
+
+        None where they depend on the data. Sizes that were asked for are kept: all
+        clients of a model have the same.
+        """
+        layout, length = field.layout, field.entries
+        shapes = None if layout is None else tuple(map(tuple, layout))
+        key = choice.strategy, k, index_code, who.model, field.kind, length, shapes
         if key not in self._bytes:
-            layout = field.layout_of(who)
-            self._bytes[key] = _count_bytes(
-                choice.codec, field.entries, k, self.index_code, layout
+            self._bytes[key] = choice.codec.size_bytes(
+                length, check_k(k, length), index_code, field.layout_of(who)
             )
         return self._bytes[key]
 
@@ -499,19 +496,6 @@ def codec_work(
     return Work(
         quantity, who.model, k, times, kind, name, client, timed_as, parts, entries
     )
-
-
-def _count_bytes(
-    codec: Codec, length: int, k: int, index_code: str, layout: Layout | None
-) -> float | None:
-    return codec.size_bytes(length, check_k(k, length), index_code, layout)
-
-
-def _make_key(field: Field) -> object:
-    """What a field's size hangs on, as a key."""
-    if field.layout is None:
-        return field.kind, field.entries
-    return field.kind, field.entries, tuple(map(tuple, field.layout))
 
 
 def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:

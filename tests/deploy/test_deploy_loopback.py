@@ -329,16 +329,16 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
 def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(
     tmp_path, monkeypatch
 ):
-    has_loss, asked = OwnLosses.has, set()
+    asks, asked = OwnLosses.asks, set()
 
-    def noting(self, upload, version):
-        asked.add((version, answer := has_loss(self, upload, version)))
+    def noting(self, order):
+        asked.add((order.version, answer := asks(self, order)))
         return answer
 
-    monkeypatch.setattr(OwnLosses, "has", noting)
+    monkeypatch.setattr(OwnLosses, "asks", noting)
     policy = {"kind": "exp3", "mixing": 0.1}
     worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
-    assert asked == {(0, False), (1, True), (2, True)}
+    assert asked == {(0, True), (1, False), (2, False)}
 
 
 def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):

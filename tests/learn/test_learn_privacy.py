@@ -73,8 +73,9 @@ def means_of(
     tasks = SimpleNamespace(first_of=lambda name: who(0, name, parameters=parameters))
     privacy = SimpleNamespace(clip=clip)
     return NoisyMeans(
-        world, privacy, method or Method(), tasks, Noise(noise, noise, count)
-    )
+        world, privacy, method or Method(), tasks, Noise(noise, noise, count),
+        lambda prototype, round: None,
+    )  # fmt: skip
 
 
 def arrival(client, values, *, weight=1.0, staleness=0, **facts):

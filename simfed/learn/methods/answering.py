@@ -56,11 +56,11 @@ class Answering(Personal):
     ] = 1
     digest_batch: Annotated[int, AT_LEAST_ONE, "public samples of a digest step"] = 32
     digest_rate: Annotated[
-        float | None, ABOVE_ZERO, ("of the digest; the training rate if omitted")
+        float | None, ABOVE_ZERO, "of the digest; the training rate if omitted"
     ] = None
     temperature: Annotated[float, ABOVE_ZERO, "T of the softened logits"] = 1.0
     compress_logits: Annotated[
-        bool, ("whether answers are compressed, without residuals")
+        bool, "whether answers are compressed, without residuals"
     ] = False
 
     # ---- from facts ------------------------------------------------------------------

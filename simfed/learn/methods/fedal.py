@@ -73,7 +73,7 @@ class FedAL(Personal):
         float, NOT_NEGATIVE, "weight of staying near what was known before"
     ] = 0.1
     public_epochs: Annotated[
-        int, AT_LEAST_ONE, ("passes over the public samples per participation")
+        int, AT_LEAST_ONE, "passes over the public samples per participation"
     ] = 1
     hidden: Annotated[
         int, AT_LEAST_ONE, "width of the discriminator's hidden layer"
@@ -84,7 +84,7 @@ class FedAL(Personal):
         1e-3
     )
     compress_logits: Annotated[
-        bool, ("let policies choose how logits are compressed")
+        bool, "let policies choose how logits are compressed"
     ] = False
 
     shares_add_up = True

@@ -59,13 +59,13 @@ class FedAsync(FedProx):
         float,
         NOT_NEGATIVE,
         Only("staleness", "polynomial", "hinge"),
-        ("how fast it falls"),
+        "how fast it falls",
     ] = 0.5
     b: Annotated[
         float,
         NOT_NEGATIVE,
         Only("staleness", "hinge"),
-        ("the staleness up to which nothing is lost"),
+        "the staleness up to which nothing is lost",
     ] = 4.0
 
     def share(self, staleness: int) -> float:

@@ -42,7 +42,7 @@ class FedBuff(Averaging):
         float, ABOVE_ZERO, "η_g, on the mean of what is in the buffer"
     ] = 1.0
     exponent: Annotated[
-        float, NOT_NEGATIVE, ("a: how fast an update loses weight by its staleness")
+        float, NOT_NEGATIVE, "a: how fast an update loses weight by its staleness"
     ] = 0.5
     shares_add_up = False
     privacy = ("client", "sample")

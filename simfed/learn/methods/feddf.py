@@ -65,7 +65,7 @@ class FedDF(Averaging):
     held_out: Annotated[
         float,
         BELOW_ONE,
-        ("share of the public samples that says when to stop; 0: never"),
+        "share of the public samples that says when to stop; 0: never",
     ] = 0.2
     check_every: Annotated[
         int,

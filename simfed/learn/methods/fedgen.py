@@ -78,10 +78,10 @@ class FedGen(Ranged, Method):
     """
 
     share: Annotated[
-        Literal["model", "head"], ("what is averaged; the rest stays with clients")
+        Literal["model", "head"], "what is averaged; the rest stays with clients"
     ] = "model"
     weight: Annotated[
-        float, NOT_NEGATIVE, ("of the loss on generated embeddings, in the first round")
+        float, NOT_NEGATIVE, "of the loss on generated embeddings, in the first round"
     ] = 1.0
     weight_decay: Annotated[float, SHARE, "of that weight, per round"] = 0.98
     noise: Annotated[int, AT_LEAST_ONE, "entries of ε"] = 32

@@ -63,7 +63,7 @@ class FedKDMutual(Ranged, Method):
     """
 
     student: Annotated[
-        str | None, ("prototype of the student; the smallest if omitted")
+        str | None, "prototype of the student; the smallest if omitted"
     ] = None
     energy_start: Annotated[
         float, SHARE, "share of the energy kept in the first round"

@@ -53,10 +53,10 @@ class FedOpt(Averaging):
         "η of the server; if omitted 1 (momentum), 0.03 (adagrad) or 0.01",
     ] = None
     beta1: Annotated[
-        float | None, BELOW_ONE, ("memory of the mean; if omitted 0.9, with adagrad 0")
+        float | None, BELOW_ONE, "memory of the mean; if omitted 0.9, with adagrad 0"
     ] = None
     beta2: Annotated[
-        float, BELOW_ONE, Only("optimizer", "adam", "yogi"), ("memory of the squares")
+        float, BELOW_ONE, Only("optimizer", "adam", "yogi"), "memory of the squares"
     ] = 0.99
     tau: Annotated[
         float,

@@ -74,19 +74,19 @@ class FedProto(Personal):
     """
 
     pull: Annotated[
-        float, NOT_NEGATIVE, ("λ, weight of the distance from the global class means")
+        float, NOT_NEGATIVE, "λ, weight of the distance from the global class means"
     ] = 1.0
     projection: Annotated[
         Literal["fixed", "trained"],
-        ("of embeddings, where the prototypes' widths differ"),
+        "of embeddings, where the prototypes' widths differ",
     ] = "fixed"
     width: Annotated[
         int | None,
         AT_LEAST_ONE,
-        ("of the class means; the smallest among prototypes if omitted"),
+        "of the class means; the smallest among prototypes if omitted",
     ] = None
     compress_means: Annotated[
-        bool, ("let policies choose how class means are compressed")
+        bool, "let policies choose how class means are compressed"
     ] = False
     predict: Annotated[
         Literal["head", "nearest-mean"],

@@ -51,7 +51,7 @@ class FedTGP(FedProto):
     """
 
     margin: Annotated[
-        float, NOT_NEGATIVE, ("τ, most that the margin may become at a width of 512")
+        float, NOT_NEGATIVE, "τ, most that the margin may become at a width of 512"
     ] = 100.0
     server_rate: Annotated[float, ABOVE_ZERO, "learning rate of the server's steps"] = (
         0.01

@@ -4,6 +4,10 @@ Learning is that of a simulation: at the server its clients are `Elsewhere`, who
 orders go out as bytes and whose results come back so; at its end a client is a `Here`
 of itself alone (`RealClient`). What a method is, stands in one place, and with equal
 numbers on the wire both ends together come to the bits of the simulation.
+
+What a message holds stands here, in pairs: `Elsewhere.outgoing` and `RealClient.work`
+of an order, `RealClient.work` and `Elsewhere.deliver` of its result. How messages
+travel is the caller's (`simfed.deploy`).
 """
 
 from __future__ import annotations
@@ -70,9 +74,16 @@ def make_server_workload(
 ) -> HostedWorkload:
     """Return a workload whose clients are elsewhere.
 
-    What it `tell`s comes before what it `ask`s later.
+    Args:
+        scenario: the validated scenario.
+        streams: keyed randomness of the run's seed.
+        ask: asks clients for losses or tests, and waits for all answers.
+        tell: tells a client the fate of its upload; it gets there before what is asked
+            later.
+        device: of what the server computes.
 
-    Raises: `InputError` for a method with learning of its own.
+    Raises:
+        InputError: for a method with learning of its own.
     """
     _refuse_own_learning(scenario)
     clients = partial(Elsewhere, ask=ask, tell=tell)
@@ -89,13 +100,27 @@ def _refuse_own_learning(scenario: Scenario) -> None:
 
 
 class Elsewhere:
-    """Clients that are other programs, as the server has them. A `Clients`."""
+    """Clients that are other programs, as the server has them. A `Clients`.
+
+    It knows of each what both ends must agree on: the version that it has, what codecs
+    have at both ends (`Mirrors`), and whether it has a model of its own. What a client
+    alone needs never comes here.
+    """
 
     elsewhere = True
 
     def __init__(
         self, bench: Bench, pool: Pool, held: HeldModels, *, ask: Ask, tell: Tell
     ) -> None:
+        """Begin with clients of whom nothing is known.
+
+        Args:
+            bench: the server's tools; its data are used for tests of its own.
+            pool: of the server's work.
+            held: models as clients hold them, where changes travel down.
+            ask: see `make_server_workload`.
+            tell: see `make_server_workload`.
+        """
         self._bench, self._pool, self._held = bench, pool, held
         self._ask, self._tell = ask, tell
         self._mirrors = Mirrors(bench.tasks.index_code)
@@ -112,7 +137,11 @@ class Elsewhere:
     # ---- orders out, results in ------------------------------------------------------
 
     def outgoing(self, order: Order) -> Parcel:
-        """Return what its client is sent."""
+        """Return what the client of an order is sent.
+
+        Fields of the model as it lacks them (whole, or the changes since its version),
+        the model at which it measures a loss first, and what its codec is to do.
+        """
         task, measured = order.task, order.measured
         self._has[task.client] = task.model_version
         said, parts = self._changes[task.prototype].parts(
@@ -146,9 +175,14 @@ class Elsewhere:
         return 24 * entries + 2**20
 
     def deliver(self, order: Order, parcel: Parcel) -> None:
-        """Take its result.
+        """Take the result of an order, once all of it was checked.
 
-        Raises: `InputError` for one that no client's end makes.
+        Args:
+            order: of `HostedWorkload.execute`.
+            parcel: what `RealClient.work` answered, or a stranger's bytes.
+
+        Raises:
+            InputError: for one that no client's end makes; nothing was changed then.
         """
         task, setting = order.task, self._bench.tasks.setting
         facts, parts = unpack(parcel)
@@ -225,7 +259,13 @@ class Elsewhere:
     def _question(
         self, task: Task, model: Values, facts: Mapping[str, Plain]
     ) -> tuple[int, Parcel]:
-        """Return a client, and a question about a model; empty: about its own."""
+        """Return a client, and a question about a model.
+
+        Args:
+            task: of the client.
+            model: its fields; empty: the question is about the client's own.
+            facts: what is said beside.
+        """
         if not model:
             return task.client, pack(facts, {})
         said, parts = self._changes[task.prototype].parts(
@@ -265,11 +305,23 @@ class Elsewhere:
 
 
 class RealClient:
-    """One client of a deployment, at its end: its state, its residuals, its data."""
+    """One client of a deployment, at its end: its state, its residuals, its data.
+
+    It does what a simulation does in `Here`, for one client, and speaks in parcels.
+    While it lives, PyTorch's settings are those of a run (`close` sets them back).
+    """
 
     def __init__(
         self, scenario: Scenario, streams: Streams, client: int, device: str = "cpu"
     ) -> None:
+        """Load the client's data and models.
+
+        Args:
+            scenario: the run's, as the server has it.
+            streams: of the run's seed, so that draws are those of the simulation.
+            client: its id.
+            device: where it trains.
+        """
         _refuse_own_learning(scenario)
         place = device_of(device)
         with contextlib.ExitStack() as settings:
@@ -286,7 +338,12 @@ class RealClient:
     def work(self, parcel: Parcel) -> TaskAnswer:
         """Train and compress.
 
-        Raises: `RunFailed` where the learning has diverged.
+        Returns:
+            The upload and the seconds that it took; an empty one where the client lacks
+                the version whose changes it was sent.
+
+        Raises:
+            RunFailed: where the learning has diverged.
         """
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
@@ -330,6 +387,7 @@ class RealClient:
         ]
 
     def _pack(self, task: Task, result: Result) -> Parcel:
+        """Return a result as it travels: coded fields as bytes, others as arrays."""
         code, coded = choose_wire_code(self._bench.tasks.index_code), {}
         parts: dict[str, Part] = {}
         for name in result.values:
@@ -360,7 +418,9 @@ class RealClient:
     def answer(self, what: str, parcel: Parcel) -> Parcel:
         """Return what the server cannot know: a measured loss, or a test.
 
-        The test is of a model of its own.
+        Args:
+            what: `measure`, or a test of the client's own model.
+            parcel: what `Elsewhere` asks, with a model or without.
         """
         facts, parts = unpack(parcel)
         who, bench = self._who, self._bench
@@ -381,7 +441,10 @@ class RealClient:
         return pack({"tested": True}, {"rows": rows.numpy()})
 
     def keep(self) -> Parcel:
-        """Return all that this client needs to go on from here, on any machine."""
+        """Return all that this client needs to go on from here, on any machine.
+
+        `under_way` names the uploads of which it does not know the fate.
+        """
         arrays: Arrays = {}
         facts = self._here.plain(arrays)
         under_way = [
@@ -430,6 +493,7 @@ class RealClient:
     def _arrived(
         self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
+        """Return the fields of the model that came; see `ChangesHeld.arrived`."""
         return self._has.arrived(said, _pick_parts(_DOWN, parts), to_keep=to_keep)
 
 
@@ -469,6 +533,7 @@ def _list_buffers(task: Task) -> list[str]:
 
 
 def _name_parts(prefix: str, values: Values) -> dict[str, Part]:
+    """Return tensors as parts of a parcel, their names behind a prefix."""
     return _add_prefix(
         prefix, {name: value.detach().cpu().numpy() for name, value in values.items()}
     )

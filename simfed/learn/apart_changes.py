@@ -25,10 +25,16 @@ _SAID_BYTES = 64
 
 
 class ChangesDown:
-    """The server's end, of one prototype."""
+    """The server's end, of one prototype: changes as bytes, by the version they make.
+
+    It watches `HeldModels`. Changes so old that the whole model is shorter are dropped.
+    """
 
     def __init__(self, changes: Mapping[str, Changes]) -> None:
-        """changes: by field of weights."""
+        """Begin without a change.
+
+        changes: by field of weights; it makes those that travel.
+        """
         self._changes = changes
         self._written: dict[int, dict[str, tuple[bytes, Any]]] = {}
 
@@ -64,8 +70,15 @@ class ChangesDown:
     ) -> tuple[dict[str, Plain], dict[str, Part]]:
         """Return what of `model` travels to a client, and what is said of it.
 
-        The model is that of `version`, the client has the version `held`. `still`:
-        fields that change with the weights alone.
+        Args:
+            held: the version that the client has; None: not known, so all is sent.
+            version: of `model`.
+            model: its fields.
+            still: fields that change with the weights alone: not sent to one that has
+                this version.
+
+        Returns:
+            The facts that `ChangesHeld.arrived` reads, and the parts of the parcel.
         """
         states: dict[str, list[Plain]] = {}
         parts: dict[str, Part] = {}
@@ -99,9 +112,14 @@ class ChangesDown:
 
 
 class ChangesHeld:
-    """A client's copy of the server's model, brought up to date by changes."""
+    """A client's copy of the server's model, brought up to date by changes.
+
+    It has one version at a time, and knows which. Changes of another one are not
+    applied: the server is told that the model is missing.
+    """
 
     def __init__(self, changes: Mapping[str, Changes]) -> None:
+        """Begin without a model; `changes` read what the server's end has written."""
         self._changes = changes
         self._version: int | None = None
         self._fields: dict[str, Tensor] = {}

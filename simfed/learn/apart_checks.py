@@ -37,6 +37,10 @@ def find_largest(entries: int, participants: int) -> float:
 
     With every entry of everybody's upload so large, their sum of squares is still a
     float32, so that means, norms and second moments stay finite.
+
+    Args:
+        entries: of one upload.
+        participants: of a round.
     """
     return math.sqrt(float(np.finfo(np.float32).max) / max(1, entries * participants))
 
@@ -53,6 +57,8 @@ def read_loss(loss: Plain) -> float | None:
     """Return a loss, a number of at least 0, or None.
 
     It is infinite of a model that has diverged.
+
+    loss: whatever a client said.
     """
     if loss is None:
         return None
@@ -66,7 +72,13 @@ def read_loss(loss: Plain) -> float | None:
 def read_coded(
     said: Plain, plan: Mapping[str, Field], classes: int
 ) -> dict[str, tuple[list[int], Plain]]:
-    """Return compressed field → (its shape, what its client says of codec state)."""
+    """Return compressed field → (its shape, what its client says of codec state).
+
+    Args:
+        said: what came under `coded`.
+        plan: the compressed fields of the task.
+        classes: of the data set: the length of one axis of tables.
+    """
     if not isinstance(said, Mapping):
         raise InputError(
             "what is said of each compressed field", where="coded", got=_show(said)
@@ -94,7 +106,14 @@ def read_coded(
 
 
 def read_values(name: str, part: Part, of_plan: Field, classes: int) -> Tensor:
-    """Return a field that was not compressed."""
+    """Return a field that was not compressed, in PyTorch's memory.
+
+    Args:
+        name: the field's, for errors.
+        part: what came.
+        of_plan: the field as the task plans it.
+        classes: of the data set.
+    """
     if isinstance(part, bytes) or part.dtype != np.float32:
         got = "bytes" if isinstance(part, bytes) else str(part.dtype)
         raise InputError("float32 numbers", where=name, got=got)
@@ -111,7 +130,10 @@ def read_values(name: str, part: Part, of_plan: Field, classes: int) -> Tensor:
 
 
 def check_payload(name: str, payload: Payload, length: int) -> None:
-    """Refuse a codec's vector of another length, or not all of it finite."""
+    """Refuse a codec's vector of another length, or not all of it finite.
+
+    Indices must ascend within the length, as every encoder writes them.
+    """
     indices = payload.indices
     vector = np.asarray(payload.dense() if indices is None else payload.values)
     whole = payload.length == length and vector.ndim == 1 and vector.dtype.kind == "f"
@@ -133,7 +155,12 @@ def check_magnitude(
 ) -> None:
     """Refuse fields of an upload that are not finite, or whose merge might not be.
 
-    most: `find_largest`. variances: (s,) which of the field `buffers` are variances.
+    Args:
+        task: of the upload.
+        values: field → vector.
+        most: from `find_largest`.
+        variances: (s,) which entries of the field `buffers` are variances, of which
+            none is below 0; neither is a count.
     """
     for name, value in values.items():
         of_plan = task.plan.up[name]
@@ -216,6 +243,7 @@ def _check_numbers(name: str, value: Tensor, most: float) -> None:
 
 
 def _decode_lowrank(name: str, value: Tensor, shapes: Layout) -> Tensor:
+    """Return the update that low-rank factors stand for, (entries,)."""
     try:
         whole, end = decode(value, shapes)
     except (ValueError, RuntimeError, IndexError, TypeError) as error:

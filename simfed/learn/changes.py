@@ -37,7 +37,14 @@ class Changes:
     def __init__(
         self, scenario: Scenario, tasks: Tasks, who: Who, field: Field
     ) -> None:
-        """`who`: any client of the prototype."""
+        """Begin without a change.
+
+        Args:
+            scenario: its `downlink.compression` says by what changes travel.
+            tasks: knows K and sizes.
+            who: any client of the prototype.
+            field: of weights.
+        """
         self._prototype = who.prototype
         self._player = with_error_feedback(tasks.change_choice.codec)
         self._k, self._length = tasks.change_entries(field), field.entries
@@ -55,7 +62,13 @@ class Changes:
     def next(self, model: Tensor, held: Tensor, rng: np.random.Generator) -> Tensor:
         """Return what up-to-date clients, who hold `held`, add to it.
 
-        Raises: `RunFailed` for a model that is not finite.
+        Args:
+            model: (d,), the server's.
+            held: (d,), without what earlier changes left out.
+            rng: of this version's draws.
+
+        Raises:
+            RunFailed: for a model that is not finite.
         """
         self._before = self._memory, len(self.sizes)
         error = model - held
@@ -74,12 +87,12 @@ class Changes:
         return sent
 
     def undo(self) -> None:
-        """The change since the last accepted one, if there is any, was never sent."""
+        """Drop the changes since the last accepted one: they were never sent."""
         self._memory, count = self._before
         del self.sizes[count:]
 
     def keep(self) -> None:
-        """The last change was sent; it is not undone any more."""
+        """Take note that the last change was sent; it is not undone any more."""
         self._before = self._memory, len(self.sizes)
 
     def written(self) -> tuple[bytes, CodecState]:
@@ -94,7 +107,12 @@ class Changes:
     def read(self, data: bytes, state: CodecState) -> NDArray[np.float32]:
         """Return what `next` returned, from what `written` made of it.
 
-        Raises: `InputError`.
+        Args:
+            data: the change as it travels.
+            state: of the selection, as `written` told it.
+
+        Raises:
+            InputError: for bytes that no encoder wrote.
         """
         payload = self._player.codec.from_bytes(
             data, self._length, self._k, choose_wire_code(self._index_code),
@@ -178,7 +196,12 @@ class HeldModels:
             self.held[key] = self._weights[key].clone()
 
     def note(self, server: State, round: int) -> None:
-        """Clients are to have in `round` what the server in this state sends."""
+        """Take note of what clients are to have in `round`.
+
+        Args:
+            server: the state that sends it.
+            round: after the last one, the last one.
+        """
         if self._scenario.downlink.compression is None:
             return
         self._round = round = min(round, self._scenario.rounds)
@@ -213,8 +236,12 @@ class HeldModels:
     def arrived(self, task: Task, down: Values) -> Values:
         """Return what a client has of `down` once changes have arrived.
 
-        Raises: `RunFailed` for weights that are not the same for all clients of a
-        prototype.
+        Args:
+            task: of the client.
+            down: the fields as the method sends them.
+
+        Raises:
+            RunFailed: for weights that are not the same for all clients of a prototype.
         """
         if not self._changes:
             return down

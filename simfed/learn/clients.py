@@ -4,6 +4,9 @@
 arguments and on the scenario, on nothing else. So they can be called in any process,
 and again. Where clients keep their states is one question (`Clients`), which process
 works is another (`Pool`).
+
+`Here` is the answer of a simulation: states in this process, work in any. A
+deployment's is `simfed.learn.apart.Elsewhere`.
 """
 
 from __future__ import annotations
@@ -54,20 +57,30 @@ _NEW = ClientState()
 
 
 class Pool(Protocol):
-    """Processes that do units of work."""
+    """Processes that do units of work.
+
+    `simfed.learn.pools.Processes` forks them; a Dask cluster is another one.
+    """
 
     workers: int
     wall_s: dict[str, float]
     """Activity → host seconds so far."""
 
     def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
-        """Return what the units come to, in order; `costs`: FLOPs of each."""
+        """Return what units come to, in their order.
+
+        Args:
+            units: each is pure, so any process may do it.
+            costs: FLOPs of each, to balance processes by.
+        """
         ...
 
     def parts(self, flops: float, groups: int) -> int:
         """Return the least number of parts in which clients are dealt.
 
-        They could all step together; there are so many `groups` of such clients.
+        Args:
+            flops: of all clients of a group, who could all step together.
+            groups: how many such groups there are.
         """
         ...
 
@@ -84,11 +97,21 @@ class Clients(Protocol):
     over."""
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
-        """Carry out orders of different clients, whose states go on."""
+        """Carry out orders of different clients, whose states go on.
+
+        Returns:
+            A result for each, in the order given.
+        """
         ...
 
     def settle(self, client: int, name: Name, fate: Fate) -> None:
-        """Take note of what became of an upload."""
+        """Take note of what became of an upload.
+
+        Args:
+            client: its id.
+            name: (round, turn) of the upload.
+            fate: merged, lost or undone.
+        """
         ...
 
     def measure(
@@ -96,15 +119,25 @@ class Clients(Protocol):
     ) -> tuple[list[float | None], list[Any]]:
         """Return f_n of the clients of some orders, and the results of `beside`.
 
-        Each is at a model (empty: its own), None where nobody knows; `beside` are
-        units.
+        Args:
+            asked: an order and the model at which its client measures; empty: its own
+                model.
+            beside: units of work done in the same go.
+
+        Returns:
+            A loss for each, None where nobody knows; and what the units came to.
         """
         ...
 
     def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
         """Return the test results of clients' own models, of those that have one.
 
-        sent: what a prototype would be sent now, where models are joined with it.
+        Args:
+            sent: prototype → what it would be sent now, where models are joined with
+                that.
+
+        Returns:
+            Client → rows of `simfed.learn.mixes.join_tests`.
         """
         ...
 
@@ -126,8 +159,9 @@ class Clients(Protocol):
 class Bench:
     """The tools of a process for clients' work, made of a scenario alone.
 
-    Attributes: `spent_s`, activity → (host seconds, those on processors) so far, of
-    what is told apart from training.
+    It holds data, models and the method, and no state of any client: that comes in with
+    the work. Attributes: `spent_s`, activity → (host seconds, those on processors) so
+    far, of what is told apart from training.
     """
 
     def __init__(
@@ -137,7 +171,14 @@ class Bench:
         place: torch.device,
         data: Federation | None = None,
     ) -> None:
-        """data: in place of the scenario's data set."""
+        """Load data and build models.
+
+        Args:
+            scenario: the validated scenario.
+            streams: keyed randomness of the run's seed.
+            place: the device of all tensors.
+            data: in place of the scenario's data set.
+        """
         self.data = (
             data if data is not None else load_federation(scenario, streams, place)
         )
@@ -163,11 +204,20 @@ class Bench:
         self.spent_s: dict[str, list[float]] = {}
 
     def together(self, prototype: str) -> int:
-        """Return how many clients of a prototype are trained in one pass, at most."""
+        """Return how many clients of a prototype are trained in one pass, at most.
+
+        1 for a method with a `train` of its own.
+        """
         return self.kit.together(prototype) if self._steps_locally else 1
 
     def model_of(self, who: Who, own: State | None, sent: Values) -> Values:
-        """Return a client's own model, joined with what it would be sent, perhaps."""
+        """Return a client's own model, joined with what it would be sent, perhaps.
+
+        Args:
+            who: the client.
+            own: its state; None: as it was before its first participation.
+            sent: of its prototype; empty where the method joins nothing.
+        """
         return self.method.model(sent, self._own(who, own), who)
 
     def flops(self, orders: Sequence[Order]) -> float:
@@ -186,7 +236,17 @@ class Bench:
     ) -> list[tuple[Result, ClientState]]:
         """Return the results of orders for clients of one prototype, and their states.
 
-        The clients are different ones. Attackers who collude are all in one call.
+        Args:
+            orders: of different clients. Attackers who collude are all in one call.
+            states: of their clients, before.
+
+        Returns:
+            For each what the server gets, and the state after it, in which the upload
+                is under way.
+
+        Raises:
+            RunFailed: where the method sends other fields than its plan says, or values
+                that are not finite.
         """
         method, kit = self.method, self.kit
         losses = self._measure_first(orders, states)
@@ -236,9 +296,12 @@ class Bench:
     def question(
         self, task: Task, model: Values, own: State | None
     ) -> tuple[str, Values, int, int | str]:
-        """Return the arguments of `Kit.own_loss`.
+        """Return the arguments of `Kit.own_loss` for a client.
 
-        `model`: see `HostedWorkload.model_measured`.
+        Args:
+            task: of its participation.
+            model: as `HostedWorkload.model_measured` returns it.
+            own: the client's state, with which a personal method joins it.
         """
         if self.method.personal:
             model = self.model_of(task.who, own, model)
@@ -266,12 +329,17 @@ class Bench:
         return task.who, task.round, down, self._own(task.who, state.own)
 
     def _own(self, who: Who, own: State | None) -> State:
+        """Return a client's state; the first one where it has none."""
         return self.method.begin_client(self.kit, who) if own is None else own
 
     def _attack(
         self, orders: Sequence[Order], trained: Sequence[Values]
     ) -> list[Values]:
-        """Return what clients send: what they trained, attackers something else."""
+        """Return what clients send: what they trained, attackers something else.
+
+        Colluders agree among those of the call, in the order of tasks; they are told
+        how many clients of their prototype the round has.
+        """
         sent = list(trained)
         bands: dict[tuple[int, str, Attack], list[int]] = {}
         for at in sorted(range(len(orders)), key=lambda at: orders[at].task.order):
@@ -292,6 +360,7 @@ class Bench:
 
     @contextmanager
     def _telling_apart(self, activity: str) -> Iterator[None]:
+        """Account for the block's time as an activity of its own."""
         begun_s, busy_s = time.perf_counter(), time.process_time()
         yield
         spent_s = self.spent_s.setdefault(activity, [0.0, 0.0])
@@ -360,7 +429,10 @@ class Here:
     elsewhere = False
 
     def __init__(self, bench: Bench, pool: Pool, store: Store | None = None) -> None:
-        """store: of states in bounded memory."""
+        """Take the tools, the processes and the memory of the clients.
+
+        store: of states in bounded memory; None: all lie in a mapping.
+        """
         self._bench, self._pool, self._store = bench, pool, store
         self.states: MutableMapping[int, ClientState] = {}
         if store is not None:
@@ -368,7 +440,11 @@ class Here:
             self.states = store
 
     def work(self, orders: Sequence[Order]) -> list[Result]:
-        """Do orders, in units over the pool, and keep the states."""
+        """Do orders, in units over the pool, and keep the states.
+
+        Raises:
+            RunFailed: where a training loss is not finite.
+        """
         bench = self._bench
         groups = self.groups(orders)
         units: list[Unit] = [
@@ -405,7 +481,7 @@ class Here:
     def measure(
         self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
     ) -> tuple[list[float | None], list[Any]]:
-        """Measure losses of clients at models."""
+        """Measure losses of clients at models, beside other units."""
         bench = self._bench
         units: list[Unit] = [
             (
@@ -420,7 +496,7 @@ class Here:
         return torch.stack(losses).tolist() if losses else [], answers[len(units) :]
 
     def test(self, sent: Mapping[str, Values]) -> dict[int, Tensor]:
-        """Test clients' own models."""
+        """Test clients' own models, of those that have taken part."""
         bench = self._bench
         samples = len(bench.data.test_labels)
         clients: list[int] = []
@@ -497,7 +573,15 @@ def check_fields(
 ) -> None:
     """Refuse values that are not what a plan says.
 
-    Raises: `RunFailed`.
+    Args:
+        kind: the method's name, for the error.
+        task: whose plan it is.
+        way: `down` or `up`.
+        values: field → vector.
+        planned: the plan's fields that way.
+
+    Raises:
+        RunFailed: for other names, no tensors, or other lengths.
     """
     where = f"method {kind}, client {task.client}, round {task.round}"
     if values.keys() != planned.keys():

@@ -47,6 +47,13 @@ class Crew:
     """
 
     def __init__(self, subject: Any, workers: int) -> None:
+        """Fork the processes.
+
+        Args:
+            subject: whose methods do the units; its `begin_process(number)`, if it has
+                one, is called in each process that was forked.
+            workers: how many processes, at least 1.
+        """
         self.subject = subject
         self._tickets = _Tickets()
         self._others: list[_Worker] = []
@@ -70,10 +77,16 @@ class Crew:
     ) -> list[Any]:
         """Return `subject.method(unit)` for every unit, in the order given.
 
-        It goes over all processes.
-
         Whoever is free takes the next unit, those with the highest `costs` first.
-        Raises: the first error of a unit; `RunFailed` when a process has died.
+
+        Args:
+            method: its name.
+            units: what travels to the processes: small.
+            costs: of each unit, in any measure; None: they are taken in order.
+
+        Raises:
+            RunFailed: when a process has died, or died in an earlier call.
+            Exception: the first error of a unit.
         """
         function = getattr(self.subject, method)
         if not self._others or len(units) < 2:
@@ -188,12 +201,14 @@ class _Worker:
         self.connection = ours
 
     def send(self, method: str, units: list[Any]) -> None:
+        """Hand the process a queue of units; it takes tickets for them."""
         try:
             self.connection.send((method, units))
         except (BrokenPipeError, ConnectionResetError):
             raise self._died() from None
 
     def receive(self) -> dict[int, Any]:
+        """Return place in the queue → result, of the units that the process did."""
         try:
             kind, answer = self.connection.recv()
         except (EOFError, ConnectionResetError):
@@ -207,6 +222,7 @@ class _Worker:
             self._end()
 
     def _died(self) -> RunFailed:
+        """Return the error of a process that is gone, with the signal that ended it."""
         status = self._end()
         how = "ended"
         if status is not None and os.WIFSIGNALED(status):
@@ -274,6 +290,7 @@ def _exit_with_parent(lifeline: int) -> None:
 def _answer_call(
     subject: Any, tickets: _Tickets, method: str, queue: list[Any]
 ) -> tuple[str, Any]:
+    """Return what a process sends back: results by place, or the first error."""
     try:
         function = getattr(subject, method)
         return "results", {place: function(queue[place]) for place in tickets.take()}

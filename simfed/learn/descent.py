@@ -31,6 +31,13 @@ class Descent:
     """
 
     def __init__(self, training: Training, rate: float, models: int = 1) -> None:
+        """Begin without momentum.
+
+        Args:
+            training: optimiser and its settings.
+            rate: learning rate of every step.
+            models: rows that step in the same optimiser.
+        """
         self._training = training
         self._rate = rate
         self._plain = training.plain_sgd

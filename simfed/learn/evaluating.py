@@ -1,4 +1,9 @@
-"""Models on the test set: what is due, and what the answers of the units say."""
+"""Models on the test set: what is due, and what the answers of the units say.
+
+Testing is split in two, since processes do it: `Evaluating.units` says what is to be
+done, `of_prototypes` and `of_clients` make results of the answers. What is counted per
+sample, `simfed.learn.mixes` and the objective know.
+"""
 
 from __future__ import annotations
 
@@ -23,34 +28,40 @@ Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
 
 
 class Evaluating:
-    """Evaluation of one run's models."""
+    """Evaluation of one run's models.
+
+    Prototypes are tested at the server where clients share its model, and clients with
+    models of their own one by one. Made by the host; knows no state of the run.
+    """
 
     def __init__(
         self, scenario: Scenario, data: Federation, tasks: Tasks, kit: Kit
     ) -> None:
+        """Take what models and data are made of; nothing is computed yet."""
         self._scenario, self._data, self._tasks, self._kit = scenario, data, tasks, kit
         self._method: Method = scenario.method.made
 
     def units(self, server: State) -> Units:
-        """Return the units that test the models.
+        """Return the units that test the server's models.
 
-        There is one per prototype, in parts, or those of all clients that have a state
-        of their own.
+        Args:
+            server: the state of which the models are.
+
+        Returns:
+            For each prototype a unit for each part of the test set, then the backdoor's
+                where there is one; and the FLOPs of each.
         """
         parts = self._kit.parts
-        firsts = {
-            name: self._tasks.first_of(name) for name in self._scenario.prototypes
-        }
         models = {
-            name: self._method.model(server, {}, who) for name, who in firsts.items()
+            name: self._method.model(server, {}, self._tasks.first_of(name))
+            for name in self._scenario.prototypes
         }
-        calls = [
-            (name, values, part, parts)
+        units: list[Unit] = [
+            ("test", (name, values, part, parts))
             for name, values in models.items()
             for part in range(parts)
         ]
         samples = len(self._data.test_labels) / parts
-        units: list[Unit] = [("test", call) for call in calls]
         if self._scenario.backdoor is not None:
             units += [
                 ("attack_success", (name, values)) for name, values in models.items()
@@ -62,7 +73,7 @@ class Evaluating:
     def successes(self, answers: Sequence[Any]) -> dict[str, dict[str, float]]:
         """Return per prototype the share of marked images that a backdoor gets through.
 
-        It is there where there is one and the answers to `units` say it.
+        Empty where there is no backdoor, or nothing was tested.
         """
         names = list(self._scenario.prototypes)
         if self._scenario.backdoor is None or not answers:
@@ -74,7 +85,11 @@ class Evaluating:
         }
 
     def of_prototypes(self, answers: Sequence[Any]) -> Evaluations:
-        """Return the results of `units` where clients have no models of their own."""
+        """Return the results of `units` where clients have no models of their own.
+
+        With `evaluation.clients`, each client is told what its prototype's model is
+        worth in its own mix of groups.
+        """
         parts = self._kit.parts
         tested = {
             name: join_tests(answers[at * parts : (at + 1) * parts], self._data)
@@ -122,6 +137,7 @@ class Evaluating:
         return prototypes, clients
 
     def _in_mix(self, client: int, rows: Tensor) -> PersonalEvaluation:
+        """Return a model's results for one client; rows are those of `join_tests`."""
         return evaluate_in_mix(
             rows, compute_own_mix(self._data, client), self._data.objective
         )

@@ -169,8 +169,13 @@ def load_federation(
 ) -> Federation:
     """Return the scenario's data set, dealt to its clients.
 
-    Raises: `InputError` for a data set that is not on this machine or has too few
-    samples.
+    Args:
+        scenario: its `dataset` is read and split.
+        streams: of the run's seed: who owns what hangs on it.
+        device: of the tensors.
+
+    Raises:
+        InputError: for a data set that is not on this machine or has too few samples.
     """
     dataset, split = load_data(scenario.dataset), split_of(scenario, streams)
     if split.held is not None:
@@ -201,7 +206,14 @@ def draw_local(
 ) -> list[Positions]:
     """Return the batches of one participation.
 
-    They are so many `epochs`; None: epochs or steps, as the scenario's `training` says.
+    Args:
+        rng: of the participation.
+        owned: positions of the client's samples.
+        training: batch size, and steps or epochs.
+        epochs: so many in place of those; None: as `training` says.
+
+    Returns:
+        Positions for each local step.
     """
     epochs = epochs or training.local_epochs
     if epochs is not None:
@@ -265,8 +277,14 @@ def draw_own(
 ) -> Positions:
     """Return where f_n is computed.
 
-    It is the client's fixed probe, all of its samples, or the batches of the
-    participation.
+    Args:
+        streams: of the run's seed.
+        local: `probe` (a fixed subset), `full` (all samples) or `batch`.
+        client: its id.
+        key: of the participation: that of its batches.
+        owned: positions of its samples.
+        training: how batches are drawn.
+        epochs: of the participation, where its group draws them.
     """
     if local.data == "batch":
         return np.concatenate(

@@ -5,6 +5,11 @@ compresses fields that say so and keeps what was left out, counts bytes, undoes 
 uploads and rounds that are rejected, keeps the states of those clients alone that have
 taken part, measures gains, evaluates, and saves. The method says the rest
 (`simfed.ground.method`).
+
+A round from here: `execute` makes an `Order` for each participation; `merge` has all of
+them worked off (`simfed.learn.clients`), hands the arrivals to the method, asks the
+safeguard, measures losses and tests models in one go, and tells clients what became of
+their uploads.
 """
 
 from __future__ import annotations
@@ -79,10 +84,23 @@ class HostedWorkload:
         clients: Callable[[Bench, Pool, HeldModels], Clients] | None = None,
         pool: Callable[[Bench], Pool] | None = None,
     ) -> None:
-        """store: of clients' states in bounded memory; it is closed in the end.
+        """Build data, models and the first state of the server.
 
-        pool: makes that of other processes, in place of `workers` forked ones.
-        clients: makes those that are elsewhere, in place of clients in this process.
+        Args:
+            scenario: the validated scenario.
+            streams: keyed randomness of the run's seed.
+            workers: processes that share the work, this one included.
+            device: `cpu` or `cuda`.
+            learns: whether a policy learns from rewards; without, no f_n is measured.
+            data: in place of the scenario's data set; on the same device.
+            store: of clients' states in bounded memory; it is closed in the end.
+            clients: makes those that are elsewhere, in place of clients in this
+                process.
+            pool: makes that of other processes, in place of `workers` forked ones.
+
+        Raises:
+            InputError: for data, models or a device that are not here.
+            ValueError: for `data` on another device.
         """
         place = device_of(device)
         if data is not None and data.device.type != place.type:
@@ -148,7 +166,7 @@ class HostedWorkload:
     def task(
         self, round: int, client: int, turn: int = 0, held: int | None = None
     ) -> Task:
-        """Return the work of `client` in `round`."""
+        """Return the work of `client` in `round`, from today's version of the model."""
         return self.tasks.task(round, client, self.version, turn, held)
 
     def place(self, edges: Sequence[Sequence[int]]) -> None:
@@ -156,7 +174,11 @@ class HostedWorkload:
         self.tasks.place(edges)
 
     def lend(self, task: Task) -> EdgeUpload:
-        """Return the upload that an edge server will send."""
+        """Return the upload that an edge server will send.
+
+        It begins at the server's state now, from which the edge server sends its own
+        clients models.
+        """
         size_bytes = self.tasks.uplink_bytes(task, NO_COMPRESSION)
         assert size_bytes is not None
         edge = EdgeUpload(task, size_bytes, self._server, self.version)
@@ -166,7 +188,13 @@ class HostedWorkload:
     def gather(
         self, edge: EdgeUpload, contributions: Sequence[Order], weights: Sequence[float]
     ) -> None:
-        """Make one merge of an edge server's own."""
+        """Make one merge of an edge server's own.
+
+        Args:
+            edge: what `lend` returned; its server state moves by the method's `shift`.
+            contributions: uploads of its clients.
+            weights: of each, by the server mode.
+        """
         self.work_off()
         weighed = sorted(
             zip(contributions, weights, strict=True), key=lambda one: one[0].task.order
@@ -190,7 +218,20 @@ class HostedWorkload:
     def execute(
         self, task: Task, choice: Choice, edge: EdgeUpload | None = None
     ) -> Order:
-        """Note the client's work, with what it is sent now."""
+        """Note the client's work, with what it is sent now.
+
+        Args:
+            task: of the participation.
+            choice: codec and K of its upload; a K that is a level becomes entries here.
+            edge: the edge server that sends the model; None: the server does.
+
+        Returns:
+            The order, which is the contract's contribution. Its result is there when
+                somebody needed it.
+
+        Raises:
+            RunFailed: where the method sends other fields than its plan says.
+        """
         client = task.client
         if client in self._pending:
             # its state goes on from what an earlier upload under way left it
@@ -216,7 +257,10 @@ class HostedWorkload:
         return order
 
     def uplink_bytes(self, order: Order) -> float:
-        """Return the size of an upload on the wire."""
+        """Return the bytes of an upload on the wire.
+
+        Where they depend on data, pending work is done first.
+        """
         size_bytes = self.tasks.uplink_bytes(order.task, order.choice)
         if size_bytes is not None:
             return size_bytes
@@ -247,6 +291,18 @@ class HostedWorkload:
         """Merge arrivals by the method, unless the safeguard rejects it.
 
         Then come losses and the evaluation that is due.
+
+        Args:
+            round: from 1.
+            contributions: orders or edge uploads under way; none: nothing is learned.
+            weights: of each, by the server mode; empty: 1.
+
+        Returns:
+            What came of it; `rolled_back` where the safeguard rejected it, and the
+                server then is as before.
+
+        Raises:
+            RunFailed: where models or losses are not finite.
         """
         self.work_off()
         uploads, arrivals = self._arrivals(round, contributions, weights)
@@ -340,7 +396,7 @@ class HostedWorkload:
             self.clients.settle(client, order.name, fate)
 
     def timings(self) -> dict[str, float]:
-        """Activity → host seconds that it has taken so far."""
+        """Return activity → host seconds that it has taken so far."""
         return dict(self._pool.wall_s)
 
     def close(self) -> None:
@@ -383,9 +439,10 @@ class HostedWorkload:
         return plain, arrays
 
     def restore(self, facts: Mapping[str, Plain], arrays: Mapping[str, Plain]) -> None:
-        """Inverse of `state`, on a workload of the same scenario.
+        """Take up what `state` returned, on a workload of the same scenario.
 
-        What it did before is forgotten.
+        What it did before is forgotten. Uploads under way are orders again, and those
+        of edge servers know which of them they have merged.
         """
 
         def tree(plain: Plain) -> Tree:
@@ -437,7 +494,11 @@ class HostedWorkload:
     # ---- clients ---------------------------------------------------------------------
 
     def work_off(self) -> None:
-        """Train all who are pending, and compress what they send."""
+        """Train all who are pending, and compress what they send.
+
+        Losses that somebody learns from are measured in the same units of work. Orders
+        that were lost meanwhile are taken back afterwards.
+        """
         if not self._pending:
             return
         orders, self._pending = list(self._pending.values()), {}
@@ -459,7 +520,7 @@ class HostedWorkload:
         self._lost_pending = 0
 
     def take(self, order: Order, result: Result) -> None:
-        """Take note that an order's work is done."""
+        """Take note that an order's work is done; what it was sent is let go."""
         if result.before is not None:
             self._losses.note(order, float(result.before))
         order.result, order.down = result, {}
@@ -468,7 +529,12 @@ class HostedWorkload:
     def _measure(self, orders: Sequence[Order], beside: Units) -> list[Tensor]:
         """Measure f_n after a merge, where somebody learns from it.
 
-        What units beside come to.
+        Args:
+            orders: that were merged, or whose merge was rejected.
+            beside: units that are done in the same go.
+
+        Returns:
+            What the units beside come to.
         """
         asked = [
             order
@@ -494,6 +560,12 @@ class HostedWorkload:
         return self._held_now(server, order.task.who, order.task.round)
 
     def _held_now(self, server: State, who: Who, round: int) -> Values:
+        """Return the model that clients of a prototype hold, of a state of the server.
+
+        It is made once per state, and is then the same object: units that are told
+        apart by objects share it. Empty: they have models of their own that are joined
+        with nothing.
+        """
         method = self.method
         if method.personal and not method.joins_sent:
             return {}
@@ -517,7 +589,15 @@ class HostedWorkload:
         contributions: Sequence[Contribution],
         weights: Sequence[float],
     ) -> tuple[list[Order], list[Arrival]]:
-        """Return what is merged, in its order; it is not under way any more."""
+        """Return what is merged, in its order; it is not under way any more.
+
+        Arrivals go by client, turn and round whatever their order in time, so that sums
+        round alike over any network.
+
+        Returns:
+            The orders, those that edge servers merged included, and what the method is
+                shown.
+        """
         weights = weights or [1.0] * len(contributions)
         weighed = sorted(
             zip(contributions, weights, strict=True),
@@ -556,7 +636,14 @@ class HostedWorkload:
     def _merged(
         self, arrivals: Sequence[Arrival], round: int
     ) -> dict[str, dict[str, float]]:
-        """Return the server takes the method's next step; what that measured."""
+        """Let the server take the method's next step.
+
+        Noise and the merging rule come before it. The time of it, less what the pool
+        accounted for, is the server's.
+
+        Returns:
+            Prototype → name of a loss → its value.
+        """
         wall_s = self._pool.wall_s
         begun, elsewhere_s = time.perf_counter(), sum(wall_s.values())
         if self._noisy is not None:
@@ -604,6 +691,10 @@ class HostedWorkload:
         return self._evaluating.units(self._server) if due else _NOTHING
 
     def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
+        """Return the evaluations that are due, of prototypes and of clients.
+
+        answers: what the units of `_tests` came to.
+        """
         if not self.tasks.is_evaluated(round):
             return {}, {}
         if self.method.personal:
@@ -615,6 +706,7 @@ class HostedWorkload:
         return self._evaluating.of_prototypes(answers)
 
     def _own_order(self, contribution: Contribution) -> Order:
+        """Return a contribution as the order under way that it must be."""
         order = self._open.get(contribution.task.order)
         if order is None or order is not contribution:
             raise ValueError(

@@ -3,6 +3,10 @@
 A `Kit` belongs to one process and keeps nothing between calls that could be seen in a
 result: models come in and go out as values, `{"weights": …, "buffers": …}`, flat
 float32 tensors.
+
+Methods call it and never touch a module, a data set or a generator of PyTorch's own.
+Inside, a prototype's module sits in a `_Seat`; how it trains is
+`simfed.learn.training`, how it passes samples `simfed.learn.passes`.
 """
 
 from __future__ import annotations
@@ -108,6 +112,18 @@ class Kit:
         data: Federation,
         setting: Setting,
     ) -> None:
+        """Build a model per prototype, and draw its first weights.
+
+        Args:
+            scenario: the validated scenario.
+            streams: keyed randomness of the run's seed.
+            data: of the run, on its device.
+            setting: plain facts, as methods know them.
+
+        Raises:
+            InputError: under privacy of samples, for a model whose samples cannot be
+                told apart.
+        """
         self.setting = setting
         self.training: Training = scenario.training
         self.distillation: Distillation = scenario.distillation
@@ -148,7 +164,10 @@ class Kit:
     def rate(self, round: int, base: float | None = None) -> float:
         """Return the client learning rate of a round, by the scenario's schedule.
 
-        Or another rate, by the same schedule.
+        Args:
+            round: from 1.
+            base: another rate in place of `training.learning_rate`, by the same
+                schedule.
         """
         return (
             base or self.training.learning_rate
@@ -157,7 +176,8 @@ class Kit:
     def rng(self, purpose: str, *keys: int | str) -> np.random.Generator:
         """Return the NumPy generator of this purpose.
 
-        It is keyed: never by the order of calls.
+        It is keyed by the run's seed, the purpose and the keys, never by the order of
+        calls: the same keys give the same numbers in every process.
         """
         return self._streams(f"method {purpose}", *keys)
 
@@ -197,7 +217,10 @@ class Kit:
     # ---- data ------------------------------------------------------------------------
 
     def own(self, who: Who) -> tuple[Tensor, Tensor]:
-        """Return all samples that a client owns, and their labels."""
+        """Return all samples that a client owns, and their labels.
+
+        They are (n, *input_shape) float32, normalised, and (n,).
+        """
         return self._data.at(self._data.owned[who.client])
 
     def label_counts(self, who: Who) -> Tensor:
@@ -205,7 +228,11 @@ class Kit:
         return label_counts(self._data, who.client)
 
     def public(self, round: int) -> Tensor:
-        """Return the public samples of a round."""
+        """Return the public samples of a round, (n, *input_shape).
+
+        All of them, or `dataset.public_batch` that are drawn for it. Round 0 is that of
+        first losses.
+        """
         whole = self.setting.public >= len(self._data.public)
         public = self._data.public
         return public if whole else public[self.public_places(round)]
@@ -228,8 +255,14 @@ class Kit:
     ) -> list[Positions]:
         """Return the positions of the samples of each local step.
 
-        They are as the scenario's `training` says, or so many epochs in orders of their
-        own.
+        Args:
+            who: the client; poisoned data are in place of its own where it attacks.
+            round: keys the draws.
+            epochs: so many, in orders of their own; None: as the scenario's `training`
+                says, cut off at `who.most_steps`.
+
+        Returns:
+            A vector of positions in the training set for each step.
         """
         purpose = "batch" if epochs is None else "further batch"
         rng = self._streams(purpose, who.client, who.key(round))
@@ -340,11 +373,16 @@ class Kit:
     def trained_each(
         self, participations: Sequence[tuple[Who, int, LocalSteps]]
     ) -> list[TrainedModel]:
-        """Train several clients of one prototype, (who, round, steps) each.
+        """Train several clients of one prototype, in one pass where that is possible.
 
-        Returns the models after it and the mean losses, which are not waited for where
-        an accelerator is at work. They step together where the prototype's passes can
-        be stacked. What a client gets is what it gets alone.
+        They step together where the prototype's passes can be stacked. What a client
+        gets is what it gets alone. On an accelerator losses are not waited for.
+
+        Args:
+            participations: (who, round, steps) each.
+
+        Returns:
+            For each the model after it, and the mean loss.
         """
         after_of: dict[int, TrainedModel] = {}
         alike: dict[tuple[float, float, bool, bool], list[int]] = {}
@@ -366,7 +404,7 @@ class Kit:
         return [after_of[place] for place in range(len(participations))]
 
     def together(self, prototype: str) -> int:
-        """Clients of a prototype that `trained_each` trains in one pass, at most."""
+        """Return how many clients `trained_each` trains in one pass, at most."""
         return self._seats[prototype].trainer.together
 
     def add(
@@ -374,7 +412,10 @@ class Kit:
     ) -> Tensor:
         """Return a vector plus changes times factors, added in the order given.
 
-        A change is a tensor, or what `Arrival.change` gives.
+        Args:
+            vector: (d,); not changed.
+            changes: (change, factor) each; a change is a tensor, or what
+                `Arrival.change` gives: of a sparse one only its entries are touched.
         """
         total = vector.clone()
         for change, factor in terms_of(changes):
@@ -387,7 +428,14 @@ class Kit:
     def logits_each(self, models: Sequence[Changed], round: int) -> list[Tensor]:
         """Return each model's logits of the round's public samples.
 
-        They are (samples, classes), in evaluation mode; over all processes.
+        It goes over all processes.
+
+        Args:
+            models: of any prototypes.
+            round: whose public samples they are.
+
+        Returns:
+            (samples, classes) each, in evaluation mode.
         """
         return self.run(
             [("public_logits", (changed, round)) for changed in models],
@@ -395,7 +443,10 @@ class Kit:
         )
 
     def public_logits(self, changed: Changed, round: int) -> Tensor:
-        """Return one model's logits of the public samples; see `logits_each`."""
+        """Return one model's logits of the public samples; see `logits_each`.
+
+        The change is made to the weights in place, and taken back from a copy.
+        """
         seat = self._seats[changed.prototype]
         flat, change = seat.flat.load(changed.model), changed.change
         if change is None:
@@ -419,8 +470,16 @@ class Kit:
     ) -> tuple[dict[str, Model], dict[str, float]]:
         """Fit one model per prototype to soft `targets` for the round's public samples.
 
-        Returns the models after it, and the losses before. Options are those of
-        `distil`. It goes over all processes, a unit per prototype.
+        It goes over all processes, a unit per prototype.
+
+        Args:
+            models: prototype → its model.
+            round: whose public samples they are.
+            targets: (samples, classes), float64 probabilities.
+            options: those of `distil`.
+
+        Returns:
+            The models after it, and the losses before.
         """
         found = self.run(
             [
@@ -450,8 +509,8 @@ class Kit:
     ) -> Tensor:
         """Return f_n of a client at this model, in the participation of this key.
 
-        It is the mean cross-entropy over the client's probe, all of its samples, or its
-        batches.
+        It is the mean loss of the task's objective over the client's probe, all of its
+        samples, or its batches, as its policy's `reward.local_loss` says.
         """
         seat = self._seats[prototype]
         seat.flat.load(model)
@@ -461,7 +520,10 @@ class Kit:
         return self._data.objective.loss(logits, labels)[0]
 
     def own_samples(self, client: int, key: int | str) -> Positions:
-        """Return where f_n of a client is computed in a participation."""
+        """Return where f_n of a client is computed in a participation.
+
+        Probes are kept; batches are others in every participation.
+        """
         local = self._local_losses[self._group_of[client]]
         if client not in self._probes or local.data == "batch":
             self._probes[client] = draw_own(
@@ -476,7 +538,7 @@ class Kit:
         return self._probes[client]
 
     def flops_of_loss(self, who: Who) -> float:
-        """Return roughly the FLOPs of a client's f_n."""
+        """Return roughly the FLOPs of a client's f_n, to balance processes."""
         local, samples = self._local_losses[self._group_of[who.client]], who.samples
         if local.data == "probe":
             samples = min(local.samples, samples)
@@ -546,14 +608,25 @@ class Kit:
     ) -> tuple[Model, float]:
         """Fit a model to soft `targets`; return the model, and the loss before.
 
-        Targets are (n, classes; float64 probabilities). The loss is KL(targets ‖
-        model), or `student-teacher` for KL(model ‖ targets), the mean over samples of
-        the sum over classes.
+        The loss is KL(targets ‖ model), the mean over samples of the sum over classes.
+        Running statistics stay as they are.
 
-        epochs × batches of `batch_size` (None: all at once), in an order drawn from
-        `order`; or so many `steps` in place of epochs. `watch` is shown every
-        `watch_every`-th step and the model after it; where it says True, nothing
-        follows. Running statistics stay as they are.
+        Args:
+            prototype: of the model.
+            model: where it begins; not changed.
+            samples: (n, *input_shape).
+            targets: (n, classes), float64 probabilities.
+            rate: learning rate of the steps.
+            epochs: passes over the samples.
+            batch_size: samples of a step; None: all at once.
+            temperature: T by which the model's logits are divided.
+            divergence: `student-teacher` for KL(model ‖ targets).
+            optimizer: `sgd`, plain, or `adam`.
+            order: draws an order for each pass; None: as they stand.
+            steps: so many in place of epochs.
+            watch: is shown every `watch_every`-th step and the model after it; where it
+                says True, nothing follows.
+            watch_every: steps from one look to the next.
         """
         seat, apart = self._seats[prototype], DIVERGENCES[divergence]
         flat = seat.flat.to_change(model)
@@ -602,8 +675,15 @@ class Kit:
     ) -> tuple[Tensor, list[float]]:
         """Take a step along the gradient of `loss(weights, batch)` for each batch.
 
-        The optimiser is plain. Returns the weights after them, and the losses before
-        each.
+        Args:
+            weights: (d,); not changed.
+            loss: differentiable in its first argument.
+            batches: whatever the loss takes.
+            rate: learning rate.
+            optimizer: `sgd` or `adam`, plain: no momentum, decay or clipping.
+
+        Returns:
+            The weights after all steps, and the loss before each.
         """
         weights, values = weights.clone(), []
         descent = Descent(make_plain_training(optimizer), rate)
@@ -629,7 +709,15 @@ class Kit:
     ) -> TestPart:
         """Return the test results per class or client of a part of the test set.
 
-        They are samples, right answers, sum of cross-entropies.
+        Args:
+            prototype: of the model.
+            model: its values.
+            part: from 0.
+            parts: in which the test set is worked through.
+
+        Returns:
+            Samples, right answers and sum of losses, per group; logits where measures
+                need them.
         """
         some = find_stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
@@ -650,7 +738,7 @@ class Kit:
     def attack_success(self, prototype: str, model: Values) -> Tensor:
         """Return (2,): test images, and how many are taken for the backdoor's target.
 
-        The images are of other classes; they count once they are marked.
+        The images are of other classes; each gets the attacker's mark first.
         """
         backdoor = self._scenario.backdoor
         seat, others = self._seats[prototype], self._data.test_labels != backdoor.target
@@ -661,7 +749,11 @@ class Kit:
 
 
 class _Seat:
-    """One prototype's module in this process, into which values are loaded."""
+    """One prototype's module in this process, into which values are loaded.
+
+    It belongs to a kit alone: no caller sees a module, so none can leave anything in
+    it.
+    """
 
     def __init__(
         self,
@@ -687,7 +779,11 @@ class _Seat:
     def differentiate(
         self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
     ) -> Tensor:
-        """Return the value of a loss; its gradient is added to `gradient`."""
+        """Return the value of a method's own loss.
+
+        Its gradient is added to `gradient`, (d,). The module trains, and its hook hands
+        the loss the embeddings of the batch.
+        """
         module = self.flat.module.train()
         self.flat.accumulate_into(gradient)
         with self.listening() as heard:
@@ -700,7 +796,11 @@ class _Seat:
 
     @contextmanager
     def listening(self) -> Iterator[list[Tensor]]:
-        """Collects what goes into the last linear layer."""
+        """Collect what goes into the last linear layer, a tensor for each pass.
+
+        Raises:
+            TypeError: for a model without one.
+        """
         layer = find_last_linear(self.flat.module)
         if layer is None:
             raise TypeError(
@@ -723,7 +823,12 @@ class _Seat:
         return Passed(logits, heard[-1])
 
     def head_at(self) -> tuple[int, tuple[int, int]]:
-        """Return the last linear layer's place in the flat vector, and its shape."""
+        """Return the last linear layer's place in the flat vector, and its shape.
+
+        Raises:
+            TypeError: for a model without one that has a bias and is its own.
+            InputError: where it does not train, so stands in no vector.
+        """
         layer = find_last_linear(self.flat.module)
         if layer is None or layer.bias is None:
             raise TypeError(
@@ -757,6 +862,8 @@ def _draw_batches(
 
 def mean_of(values: Iterable[Values], weights: Sequence[float]) -> Model:
     """Return the weighted mean of values of the same names, added in the order given.
+
+    Of a change that came as a few entries, only these are added.
 
     >>> mean_of([{"w": torch.zeros(1)}, {"w": torch.ones(1)}], [1, 3])
     {'w': tensor([0.7500])}

@@ -1,4 +1,8 @@
-"""Mirrors of real clients' codecs, to read what builds on earlier uploads."""
+"""Mirrors of real clients' codecs, to read what builds on earlier uploads.
+
+Used by the server's end of a deployment alone (`simfed.learn.apart.Elsewhere`); a
+simulation has the clients' own states at hand.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +54,10 @@ class Mirrors:
     """
 
     def __init__(self, index_code: str) -> None:
+        """Begin without a mirror.
+
+        index_code: the scenario's, by which payloads are read.
+        """
         self._code = choose_wire_code(index_code)
         self._of: dict[tuple[int, str, str], Memory] = {}
         self._last: dict[tuple[str, str], _Moved] = {}
@@ -61,7 +69,7 @@ class Mirrors:
         """Mirrors are handed over on the connections' thread."""
 
     def ask(self, task: Task) -> None:
-        """A client is asked for an upload."""
+        """Take note that a client is asked for an upload that may move its mirrors."""
         with self._alone:
             self._asked[task.label] = task.client
 
@@ -74,11 +82,18 @@ class Mirrors:
         data: Part,
         state: Plain,
     ) -> Payload:
-        """Return one compressed field of an upload.
+        """Return one compressed field of an upload, and move its mirror.
 
-        `state`: what its client said of its selection.
+        Args:
+            task: of the upload.
+            name: the field's.
+            field: as the task plans it.
+            choice: codec and K by which it travels.
+            data: what came.
+            state: what its client said of its selection.
 
-        Raises: `InputError` for what no encoder wrote.
+        Raises:
+            InputError: for what no encoder wrote.
         """
         if not isinstance(data, bytes):
             raise InputError("a payload", where=name, got="an array")
@@ -113,7 +128,12 @@ class Mirrors:
         return payload
 
     def settle(self, label: str, *, stands: bool) -> None:
-        """Note that an upload stands, or that its client takes it back."""
+        """Note that an upload stands, or that its client takes it back.
+
+        Args:
+            label: of its task.
+            stands: False takes what it did out of the mirrors, whatever came after it.
+        """
         with self._alone:
             self._asked.pop(label, None)
             for at in [at for at in self._last if at[0] == label]:
@@ -140,7 +160,11 @@ class Mirrors:
             one.undone = undo(one.undone)
 
     def hand_over(self, client: int) -> Parcel:
-        """Return a client's mirrors, for another process in its place."""
+        """Return a client's mirrors, for another process in its place.
+
+        Uploads that are under way lose their right to move them. Any thread may call
+        it.
+        """
         with self._alone:
             self._asked = {
                 label: asked for label, asked in self._asked.items() if asked != client

@@ -1,4 +1,8 @@
-"""Orders to clients, from a started participation to its merge, and what came of it."""
+"""Orders to clients, from a started participation to its merge, and what came of it.
+
+An `Order` is made by `HostedWorkload.execute`, worked by a `Bench`, and merged or lost.
+Edge servers' uploads (`EdgeUpload`) are of orders that they merged.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +51,9 @@ class Result(NamedTuple):
 class Order:
     """A client's order, and its result when somebody needed that.
 
-    It is the contract's `Contribution`. Other processes get what is asked alone.
+    It is the contract's `Contribution`, so the clock holds it while its upload is under
+    way. Other processes get what is asked alone: task, choice, what it is sent, the
+    cohort and the model to measure.
     """
 
     task: Task
@@ -100,7 +106,10 @@ class Order:
 
     @property
     def told(self) -> int | None:
-        """The entries of which the payload tells; see `Contribution`."""
+        """The entries of which the payload tells; None: its codec's K says it.
+
+        See `Contribution`.
+        """
         sizes = self.result.sizes if self.result is not None else {}
         size = sizes.get(self.task.plan.longest_name)
         return None if size is None else size[1]
@@ -118,7 +127,10 @@ class Order:
     ) -> dict[str, Plain]:
         """Return what a checkpoint keeps of it; vectors go to `arrays`.
 
-        Of one that real clients are still at there are no values.
+        Args:
+            name: under which vectors stand there.
+            arrays: is added to.
+            with_values: False where states of clients have them already.
         """
         result = self.result
         values = None
@@ -140,7 +152,8 @@ class Order:
 class EdgeUpload:
     """The upload of an edge server: what it has merged since it was sent the model.
 
-    It is the contract's `Contribution` of an edge server.
+    It is the contract's `Contribution` of an edge server. The changes stay those of its
+    clients, with factors, so that the cloud's merge rounds as one merge of all would.
     """
 
     task: Task
@@ -168,7 +181,10 @@ class EdgeUpload:
         return [u for u in self.merged[merge] if u.task.prototype == prototype]
 
     def change(self, prototype: str, merge: int = -1) -> ArrivedValues:
-        """Return what one of its merges came to."""
+        """Return what one of its merges came to, as sums of its clients' changes.
+
+        merge: its place among them; the last.
+        """
         mine, shares = self.uploads(prototype, merge), self.shares[merge][prototype]
         return ArrivedValues(
             {name: _build_sum(name, mine, each) for name, each in shares.items()}
@@ -213,5 +229,6 @@ class EdgeUpload:
 
 
 def _build_sum(name: str, orders: Sequence[Order], shares: Sequence[float]) -> Sum:
+    """Return one field's changes, each with its share."""
     changes = [order.sent.change(name) for order in orders]
     return Sum(list(zip(changes, shares, strict=True)))

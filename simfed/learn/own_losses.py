@@ -1,6 +1,7 @@
 """f_n, a model's loss on one client's own data, before and after a merge.
 
-Rewards are made of it.
+Rewards of policies are made of it, and selections may ask for it. This is the
+bookkeeping; `Kit.own_loss` measures.
 """
 
 from __future__ import annotations
@@ -14,7 +15,12 @@ from simfed.scenario.policy import LocalLoss
 
 
 class OwnLosses:
-    """The bookkeeping of clients' losses: needed, known, or to be measured."""
+    """The bookkeeping of clients' losses: needed, known, or to be measured.
+
+    A loss after a merge is the loss before the client's next participation where that
+    begins at the very model that the merge made: then it is known and not measured
+    again.
+    """
 
     def __init__(self, scenario: Scenario, method: Method, *, learns: bool) -> None:
         """Begin without a loss.

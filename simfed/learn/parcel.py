@@ -22,7 +22,10 @@ Part = np.ndarray | bytes
 
 
 class Parcel(NamedTuple):
-    """The content of one message between the halves of a run's learning."""
+    """The content of one message between the halves of a run's learning.
+
+    Made by `pack`, read by `unpack`; how it travels is `simfed.deploy`'s.
+    """
 
     facts: Mapping[str, Plain]
     """JSON-able; `bytes` of it names the parts that a codec has written."""
@@ -33,7 +36,12 @@ class Parcel(NamedTuple):
 def pack(facts: Mapping[str, Plain], parts: Mapping[str, Part]) -> Parcel:
     """Return facts and named parts as one parcel.
 
-    Raises: `InputError` for an array of anything but numbers.
+    Args:
+        facts: JSON-able; they may not use the name `bytes`.
+        parts: by name, arrays or what codecs have written.
+
+    Raises:
+        InputError: for an array of anything but numbers.
 
     >>> parcel = pack({"round": 1}, {"w": np.ones(2, np.float32), "code": b"abc"})
     >>> facts, parts = unpack(parcel)

@@ -1,11 +1,12 @@
 """Learning without a clock: the Workload contract in a plain loop.
 
-SimPy is never imported.
-
 Rounds follow one another, everybody is there, every upload arrives, and a second is a
 round: policies that learn are paid the gain per round, and no client is faster than
 another. With a policy and a selection that do not look at time, a full run's learning
-curve is the same bit for bit, whatever its network.
+curve is the same bit for bit, whatever its network. SimPy is never imported.
+
+This file is one round from top to bottom, and a good one to begin reading at: cohort,
+tasks, pulls, execution, merge, rewards.
 """
 
 from __future__ import annotations
@@ -15,31 +16,28 @@ from dataclasses import dataclass
 
 from simfed.compress.choice import Choice
 from simfed.fleet.columns import Fleet
-from simfed.fleet.contract import Outcome, Task, Workload
+from simfed.fleet.contract import Outcome, Workload
 from simfed.fleet.selection import Selector
 from simfed.ground.errors import InputError
 from simfed.ground.seeding import Streams
-from simfed.policy import Policy, Pull, gain, reward
+from simfed.policy import Pull, gain, reward
 from simfed.scenario import Scenario
-from simfed.scenario.policy import Reward
 from simfed.tasks.tasks import choose_pull, make_policy_maker
 
 
 @dataclass(frozen=True)
 class PlainRound:
-    """One round of the plain loop: what was played and what came of it."""
+    """One round of the plain loop: what was played and what came of it.
+
+    Mappings are by client. `arms` has labels of choices, `uplink_bytes` what uploads
+    would have had on the wire, `rewards` those of policies that learned.
+    """
 
     round: int
     arms: dict[int, str]
     uplink_bytes: dict[int, float]
     rewards: dict[int, float]
     outcome: Outcome
-
-
-def build_policies(scenario: Scenario) -> list[Policy]:
-    """Return one policy per client, in the order of ids."""
-    makers = [make_policy_maker(scenario, group) for group in scenario.clients]
-    return [makers[index]() for index in scenario.group_of_client()]
 
 
 def plain_rounds(
@@ -51,12 +49,20 @@ def plain_rounds(
 ) -> Iterator[PlainRound]:
     """Play the scenario's rounds.
 
-    `tau_s(round, client)` is the time in a reward's denominator, and what a selection
-    is told that a participation took.
+    Args:
+        scenario: its network and devices are not looked at.
+        workload: as `simfed.learn.HostedWorkload`; its rounds begin at 1.
+        streams: of the run's seed.
+        tau_s: (round, client) → the seconds in a reward's denominator, and what a
+            selection is told that a participation took.
 
-    Raises: `InputError` for a server that does not wait for everybody, for clients that
-    leave or fail, and for policies that watch time: what is learned then hangs on the
-    clock.
+    Yields:
+        A round at a time, once it is merged and policies are paid.
+
+    Raises:
+        InputError: for a server that does not wait for everybody, for clients that
+            leave or fail, and for policies that watch time: what is learned then hangs
+            on the clock.
     """
     _require_no_clock(scenario)
     selecting = Selector(
@@ -64,9 +70,10 @@ def plain_rounds(
         scenario.client_count,
         lambda client: workload.task(1, client).who.samples,
     )
-    policies = build_policies(scenario)
     fleet = Fleet(scenario, streams)
-    groups = [scenario.clients[index] for index in scenario.group_of_client()]
+    group_of = scenario.group_of_client()
+    makers = [make_policy_maker(scenario, group) for group in scenario.clients]
+    policies = [makers[group]() for group in group_of]
     forced: Choice | None = None
     for round in range(1, scenario.rounds + 1):
         pulls: dict[int, Pull] = {}
@@ -81,16 +88,21 @@ def plain_rounds(
         outcome = workload.merge(round, uploads)
         rewards: dict[int, float] = {}
         for upload in uploads:
-            client, pull = upload.task.client, pulls[upload.task.client]
-            _, after = outcome.local_loss.get(upload.task.label, (None, None))
+            task, client = upload.task, upload.task.client
+            pull = pulls[client]
+            before, after = outcome.local_loss.get(task.label, (None, None))
             selecting.tell(client, tau_s(round, client), after)
-            if not upload.task.plan.longest:
+            if not task.plan.longest:
                 continue  # nothing was compressed, and the policy not asked
             if not policies[client].learns or pull.choice == "forced":
                 policies[client].void(pull)
                 continue
-            rule = scenario.policy_of_group(groups[client]).reward
-            worth = _compute_worth(rule, upload.task, outcome)
+            rule = scenario.policy_of_group(scenario.clients[group_of[client]]).reward
+            worth = gain(
+                rule.rho, rule.beta,
+                outcome.shared_loss_before.get(task.prototype),
+                outcome.shared_loss.get(task.prototype), before, after,
+            )  # fmt: skip
             _, rewards[client] = reward(worth, tau_s(round, client), rule.bounds)
             policies[client].update(pull, rewards[client])
         forced = None if outcome.forced_arm is None else Choice(outcome.forced_arm)
@@ -104,7 +116,11 @@ def plain_rounds(
 
 
 def _require_no_clock(scenario: Scenario) -> None:
-    """Raises: `InputError` where a run's learning cannot be had without its clock."""
+    """Refuse a scenario whose learning cannot be had without its clock.
+
+    Raises:
+        InputError: with the key that asks for time.
+    """
     mode = scenario.aggregation.mode
     if mode != "synchronous":
         raise InputError(
@@ -140,10 +156,3 @@ def _require_no_clock(scenario: Scenario) -> None:
                 where=f"{scenario.policy_key(i)}.kind",
                 got=policy.kind,
             )
-
-
-def _compute_worth(rule: Reward, task: Task, outcome: Outcome) -> float:
-    local_before, local_after = outcome.local_loss.get(task.label, (None, None))
-    before = outcome.shared_loss_before.get(task.prototype)
-    after = outcome.shared_loss.get(task.prototype)
-    return gain(rule.rho, rule.beta, before, after, local_before, local_after)

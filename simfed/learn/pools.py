@@ -50,8 +50,9 @@ class UnitWorker:
     def run(self, unit: tuple[int, int, str, bytes]) -> tuple[Any, dict[str, float]]:
         """Return the `answer` to a unit of a batch; from another process packed.
 
-        A unit is the batch's number, its own there, what it calls and, as it comes
-        through a pipe, with what.
+        Args:
+            unit: the batch's number, its own there, what it calls and, as it comes
+                through a pipe, with what.
         """
         batch, at, name, packed = unit
         if not self.shelf.process:
@@ -103,9 +104,10 @@ class Processes:
         bench.kit.run = self.run
 
     def run(self, units: Sequence[Unit], costs: Sequence[float]) -> list[Any]:
-        """Do units and return their results.
+        """Do units and return their results in order.
 
-        The time goes to the activities' account.
+        The time goes to the activities' account: what passed here is dealt to
+        activities by what they took in all processes.
         """
         if not units:
             return []

@@ -49,8 +49,14 @@ class NoisyMeans:
     ) -> None:
         """Begin with the scenario's clip.
 
-        `shared_entries`: prototype, round → the only entries that any client sends,
-        where they hang on nobody's data; None: all.
+        Args:
+            scenario: says how many clients a merge expects.
+            privacy: its section, of level `client`.
+            method: may discount what is late.
+            tasks: knows the clients of a prototype.
+            noise: deviations over sensitivities, of the run's account.
+            shared_entries: prototype, round → the only entries that any client sends,
+                where they hang on nobody's data; None: all.
         """
         self._shared_entries = shared_entries
         self._method = method
@@ -117,6 +123,11 @@ class NoisyMeans:
     def _mean(
         self, kit: Kit, name: str, changes: Sequence[tuple[Change, float]], round: int
     ) -> Arrival:
+        """Return the noisy mean of one prototype's changes as an arrival.
+
+        Raises:
+            RuntimeError: for an upload with entries that no noise covers.
+        """
         total = kit.add(self._zeros(kit, name), changes)
         draws = kit.generator("privacy", name, round)
         entries = self._shared_entries(name, round)

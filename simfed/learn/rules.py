@@ -315,6 +315,8 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     """
     if isinstance(rule, Mean):
         return list(arrivals)
+    import torch
+
     from simfed.learn.vectors import ArrivedValues
 
     merged: dict[int, Arrival] = {}
@@ -322,7 +324,8 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
         if len(mine) < rule.least:
             continue
         fields = {
-            name: _stack_rows([a.values[name] for a in mine]) for name in mine[0].values
+            name: torch.stack([a.values[name].reshape(-1) for a in mine])
+            for name in mine[0].values
         }
         for name, table in rule.merge(fields).items():
             fields[name] = table if table.dim() > 1 else table.expand(len(mine), -1)
@@ -330,13 +333,6 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
             values = ArrivedValues({name: table[row] for name, table in fields.items()})
             merged[id(arrival)] = arrival._replace(values=values)
     return [merged[id(arrival)] for arrival in arrivals if id(arrival) in merged]
-
-
-def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
-    stack: Tensor = rows[0].new_empty(len(rows), rows[0].numel())
-    for into, row in zip(stack, rows, strict=True):
-        into.copy_(row.reshape(-1))
-    return stack
 
 
 def _squared_distances(updates: Tensor) -> Tensor:

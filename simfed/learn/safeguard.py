@@ -1,4 +1,8 @@
-"""The safeguard: which rounds are undone because a shared loss has grown."""
+"""The safeguard: which rounds are undone because a shared loss has grown.
+
+It compares losses that the method measures on the server; what an undone round does to
+models, clients and versions is `simfed.learn.hosted`'s.
+"""
 
 from __future__ import annotations
 
@@ -17,12 +21,20 @@ SharedLosses = dict[str, float]
 
 
 class Safeguard:
-    """The shared losses of accepted rounds, and what is compared with them."""
+    """The shared losses of accepted rounds, and what is compared with them.
+
+    A round is rejected where the loss of a prototype exceeds `threshold` times that of
+    the last accepted round, or the median of a window of them. After `max_consecutive`
+    rejections in a row the next round stands whatever its losses.
+    """
 
     def __init__(self, scenario: Scenario, name: str | None) -> None:
-        """Begin.
+        """Begin without a loss.
 
-        `name`: the method's shared loss; None: it has none.
+        Args:
+            scenario: its `safeguard` says when to reject and what to compare with.
+            name: of the method's shared loss; None: it has none, and nothing is
+                rejected.
         """
         self._rollback = scenario.safeguard.rollback
         self._reference = scenario.safeguard.reference
@@ -35,7 +47,8 @@ class Safeguard:
     def before(self, measure_first: Callable[[], Losses] | None = None) -> SharedLosses:
         """Return the shared losses of the last accepted round.
 
-        The first models count as round 0.
+        The first models count as round 0: `measure_first` measures theirs, and is
+        called once at most.
         """
         if (
             measure_first is not None
@@ -54,7 +67,10 @@ class Safeguard:
         }
 
     def rejects(self, before: SharedLosses, after: SharedLosses) -> bool:
-        """Return whether a round with these losses is undone."""
+        """Return whether a round with these losses is undone.
+
+        A loss that is no number rejects.
+        """
         if (
             self._rollback is None
             or self._rollbacks_in_a_row >= self._rollback.max_consecutive

@@ -1,4 +1,8 @@
-"""States of clients between participations: trees that are never changed in place."""
+"""States of clients between participations: trees that are never changed in place.
+
+So a state can be sent to another process, written while work goes on, and handed back
+where an upload is lost. `simfed.learn.clients.Bench` makes new ones of old ones.
+"""
 
 from __future__ import annotations
 
@@ -55,14 +59,20 @@ class ClientState(NamedTuple):
         return self.open[0].own if self.open else self.own
 
     def memory(self, field: str, strategy: str) -> CodecState:
-        """Return what a codec remembers of a field; None: nothing."""
+        """Return what a codec remembers of a field; None: nothing yet."""
         return self.memories.get(field, {}).get(strategy)
 
 
 def decode_state(
     plain: Plain, arrays: Mapping[str, np.ndarray], device: torch.device
 ) -> ClientState:
-    """Return the state of which `encode_tree` has written `plain` and the arrays."""
+    """Return the state of which `encode_tree` has written `plain` and the arrays.
+
+    Args:
+        plain: as JSON carries it.
+        arrays: by the names that stand in `plain`.
+        device: of the tensors.
+    """
     own, rests, memories, under_way = decode_tree(plain, arrays, device)
     return ClientState(own, rests, memories, tuple(map(_read_open, under_way)))
 

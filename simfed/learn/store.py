@@ -1,4 +1,8 @@
-"""Clients' states in bounded memory: those used last lie there, all others in files."""
+"""Clients' states in bounded memory: those used last lie there, all others in files.
+
+`--memory` of a run makes a `Store` in place of the plain mapping of
+`simfed.learn.clients.Here`; what is learned does not depend on it.
+"""
 
 from __future__ import annotations
 
@@ -27,15 +31,19 @@ _OVERHEAD_BYTES = 2048
 
 
 class Store(MutableMapping[int, ClientState]):
-    """Client → state.
+    """Client → state, a mapping.
 
-    A file is never changed, so a checkpoint links those that it needs.
+    A file is never changed, so a checkpoint links those that it needs. It is written
+    when its state is pushed out of memory or saved, and deleted when the client has a
+    newer state.
     """
 
     def __init__(self, most_bytes: float, run: Path | None) -> None:
-        """most_bytes: of states in memory; one lies there at least.
+        """Begin without states, in an own folder.
 
-        run: beside whose checkpoints files are; None: in a temporary folder.
+        Args:
+            most_bytes: of states in memory; one lies there at least.
+            run: beside whose checkpoints files are; None: in a temporary folder.
         """
         self._most, self.device = most_bytes, torch.device("cpu")
         temporary = Path(tempfile.mkdtemp("-simfed")) if run is None else None
@@ -71,9 +79,9 @@ class Store(MutableMapping[int, ClientState]):
         return len(self._warm.keys() | self._file_of.keys())
 
     def encode(self, client: int, name: str, arrays: dict[str, Any]) -> Tree:
-        """Return the facts of a state.
+        """Return the facts of a state, for a checkpoint.
 
-        What has its vectors goes to `arrays` as `name`.
+        What has its vectors goes to `arrays` as `name`: a file, not arrays.
         """
         if client not in self._file_of:
             self._write(client, self._warm[client][0])
@@ -81,7 +89,16 @@ class Store(MutableMapping[int, ClientState]):
         return json.loads(facts)
 
     def adopt(self, client: int, facts: Plain, file: FileOfArrays) -> None:
-        """Take up a state from a checkpoint's file."""
+        """Take up a state from a checkpoint's file, by a link to it.
+
+        Args:
+            client: whose state it is.
+            facts: as `encode` returned them.
+            file: of the checkpoint.
+
+        Raises:
+            RunFailed: where the folder cannot be written.
+        """
         path = self._folder / file.path.name
         with self._writing(path):
             path.unlink(missing_ok=True)
@@ -97,6 +114,7 @@ class Store(MutableMapping[int, ClientState]):
             self._folder.parent.rmdir()
 
     def _keep(self, client: int, state: ClientState) -> None:
+        """Put a state into memory, and push those used longest ago out of it."""
         _, before = self._warm.pop(client, (None, 0))
         size = _OVERHEAD_BYTES + _count_bytes(state)
         self._warm[client] = state, size
@@ -108,6 +126,7 @@ class Store(MutableMapping[int, ClientState]):
                 self._write(cold, gone)
 
     def _write(self, client: int, state: ClientState) -> None:
+        """Write a state to its file, and know it by that from now on."""
         arrays: Arrays = {}
         facts = json.dumps(encode_tree(state, f"clients/{client}", arrays))
         path = self._folder / f"{client}.safetensors"
@@ -136,6 +155,7 @@ class Store(MutableMapping[int, ClientState]):
 
 
 def _count_bytes(tree: Tree) -> int:
+    """Return the bytes of all vectors of a state."""
     if isinstance(tree, Tensor):
         return tree.nbytes
     if isinstance(tree, Memory):

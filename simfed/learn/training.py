@@ -63,7 +63,11 @@ class TrainedModel(NamedTuple):
 
 
 class Trainer:
-    """Trains clients of one prototype in this process."""
+    """Trains clients of one prototype in this process.
+
+    A kit has one for each prototype. Whether its clients step together (`stacks`) hangs
+    on the scenario and the model, never on who takes part.
+    """
 
     def __init__(
         self,
@@ -76,7 +80,12 @@ class Trainer:
     ) -> None:
         """Take a model to train in, where clients are trained one by one.
 
-        `passes` are the model's. `private`: courses have `PrivateSteps`.
+        Args:
+            model: the module's values lie there while it trains.
+            passes: the model's.
+            data: of the run.
+            training: of the scenario: optimiser, clipping, decay.
+            private: courses have `PrivateSteps`, so that clients step alone.
         """
         self._private = private
         self._model = model
@@ -137,10 +146,15 @@ class Trainer:
     ) -> list[Tensor]:
         """Make local steps on the model as it is, and return the loss of each batch.
 
-        `differentiate`: (samples, labels, step, gradient) → a loss, whose gradient is
-        added to `gradient`; None: the mean cross-entropy. `corrections`: weights → what
-        is added to each step's gradient. `fixed`: places of weights that no step moves,
-        and that count in no gradient's length.
+        Args:
+            batches: positions of the samples of each step.
+            rate: learning rate.
+            differentiate: (samples, labels, step, gradient) → a loss, whose gradient is
+                added to `gradient`; None: the task's own.
+            corrections: weights → what is added to each step's gradient.
+            private: DP-SGD in place of a batch's mean gradient.
+            fixed: places of weights that no step moves, and that count in no gradient's
+                length.
         """
         weights = self._model.weights
         kept = [weights[place].clone() for place in fixed]
@@ -195,6 +209,7 @@ class Trainer:
         return total.float() / max(1, len(samples))
 
     def _train_alone(self, course: LocalTraining, rate: float) -> TrainedModel:
+        """Train one client in the module, and return what it comes to."""
         steps, model, private = course.steps, self._model, course.private
         before, pull, drift, _ = steps
         if self._asks_gradient(steps):
@@ -224,6 +239,12 @@ class Trainer:
     def _train_together(
         self, courses: Sequence[LocalTraining], rate: float
     ) -> list[TrainedModel]:
+        """Train several clients, a row of weights each.
+
+        Whoever has the longest batches comes first, so that waves (`_plan_waves`) are
+        of neighbours. With plain SGD and no correction the passes subtract rate ×
+        gradient themselves.
+        """
         order = sorted(
             range(len(courses)), key=lambda i: [-len(b) for b in courses[i].batches]
         )
@@ -305,6 +326,7 @@ def split_evenly(
 
 
 def _stack_rows(rows: Sequence[Tensor]) -> Tensor:
+    """Return vectors as rows, (len(rows), d), aligned as one vector alone is."""
     whole = make_rows(rows[0], len(rows), rows[0].numel())
     if all(row is rows[0] for row in rows):
         return whole.copy_(rows[0])

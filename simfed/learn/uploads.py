@@ -1,4 +1,10 @@
-"""A client's update between its training and the server: residuals, compression."""
+"""A client's update between its training and the server: residuals, compression.
+
+`Encoder.encode` plays a codec on each compressed field of an upload, with what earlier
+uploads left out (`ClientState.rests`) and what the codec remembers
+(`ClientState.memories`). `take_back` and `undo_earlier` are its inverse where an upload
+is lost.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,10 @@ from simfed.tasks.tasks import Tasks
 
 
 class Encoder:
-    """Compression of what clients send; what is left out comes in and goes out."""
+    """Compression of what clients send; what is left out comes in and goes out.
+
+    It keeps nothing of a client: states come with each call. Each process has one.
+    """
 
     def __init__(self, streams: Streams, tasks: Tasks) -> None:
         self._streams = streams
@@ -35,13 +44,17 @@ class Encoder:
         """Field → the last payload, where somebody wants to see it."""
 
     def player(self, choice: Choice) -> ErrorFeedback | WithoutFeedback:
-        """Return the player of one field's codec on a client's residual."""
+        """Return the player of a choice's codec: with error feedback or without."""
         if choice.strategy not in self._players:
             self._players[choice.strategy] = feedback_for(choice.codec)
         return self._players[choice.strategy]
 
     def keeps_rest(self, choice: Choice, field: Field) -> bool:
-        """Return whether what the codec leaves out goes with the next upload."""
+        """Return whether what the codec leaves out goes with the next upload.
+
+        It does where the field wants feedback and the codec is one that is played with
+        it.
+        """
         return field.feedback and isinstance(self.player(choice), ErrorFeedback)
 
     def encode(
@@ -49,10 +62,22 @@ class Encoder:
     ) -> tuple[dict[str, Change], dict[str, tuple[float, int]], ClientState]:
         """Return an upload's payload, its sizes, and the client's state then.
 
-        With error feedback, what does not travel stays as the field's rest. Sizes:
-        field → bytes on the wire and entries told, where they depend on the data. The
-        state has the upload among those that are under way. No argument is changed.
-        Raises: `RunFailed` where a value is not a finite number.
+        With error feedback, what does not travel stays as the field's rest. No argument
+        is changed.
+
+        Args:
+            task: its plan says which fields are compressed.
+            choice: codec and K.
+            values: field → vector, as the method made it.
+            state: the client's, before.
+
+        Returns:
+            Field → what the server gets; field → bytes on the wire and entries told,
+                where they depend on the data; and the state with the upload among those
+                that are under way.
+
+        Raises:
+            RunFailed: where a value is not a finite number.
         """
         who, round, player = task.who, task.round, self.player(choice)
         codec = player.codec
@@ -99,7 +124,12 @@ class Encoder:
     ) -> Payload:
         """Return what a codec makes of a field.
 
-        With feedback, `whole` becomes what it leaves.
+        Args:
+            task: of the upload.
+            choice: codec and K.
+            name: the field's.
+            whole: (d,); with feedback it becomes what the codec leaves, in place.
+            memory: of the codec, for this client and field.
         """
         who, round, field = task.who, task.round, task.plan.up[name]
         player = self.player(choice)
@@ -123,7 +153,11 @@ class Encoder:
     def _draws(
         self, codec: Codec, choice: Choice, who: Who, name: str, round: int
     ) -> np.random.Generator | None:
-        """Return the random numbers of a play; None for codecs without any."""
+        """Return the random numbers of a play; None for codecs without any.
+
+        Codecs whose entries are `shared` draw by prototype and round, all others by
+        client and participation.
+        """
         if not codec.draws:
             return None
         others = [] if name == "update" else [name]
@@ -174,7 +208,13 @@ class Encoder:
     ) -> Tensor | None:
         """Return the rest once what was sent, or a share of it, is back in it.
 
-        Where the codec leaves no rest, it is as it was.
+        Args:
+            choice: by which it was sent; where its codec leaves no rest, that is as it
+                was.
+            field: of the plan.
+            value: as it was sent.
+            rest: of the field now; None: zeros.
+            share: of what was sent, from 0 to 1.
         """
         if not self.keeps_rest(choice, field):
             return rest
@@ -219,6 +259,9 @@ def require_finite(value: Tensor, client: int, round: int, name: str) -> None:
     """Refuse values that are not finite, on a processor.
 
     An accelerator would have to be waited for.
+
+    Raises:
+        RunFailed: with client, round and field.
     """
     if not value.numel() or value.device.type != "cpu" or math.isfinite(value.sum()):
         return

@@ -1,4 +1,10 @@
-"""Tasks of a scenario's clients in work and bytes, and the price of its privacy."""
+"""Tasks of a scenario's clients in work and bytes, and the price of its privacy.
+
+Both sides of a run build on this room: the clock (`simfed.sim`) plays tasks, and
+learning (`simfed.learn`) carries them out. `tasks` holds the tasks and their sizes,
+`epochs` the lengths of partial work, `privacy` the account of ε, and `covered` what a
+privacy theorem covers. Begin with `Tasks.task`.
+"""
 
 from __future__ import annotations
 

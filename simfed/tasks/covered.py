@@ -4,6 +4,9 @@ A part goes with it where its class declares so itself, and a key of the scenari
 `KEYS` has it. Whatever neither names is refused, so that what is new, or a user's own,
 is no hole: no theorem is known to cover it. Declarations are not inherited, as a
 subclass may do something else.
+
+`list_uses` walks a scenario once; `find_uncovered` makes errors of what it finds, and
+`simfed.tasks.privacy` asks the same list whether time decides who is merged.
 """
 
 from __future__ import annotations
@@ -63,7 +66,10 @@ the default; what is below it goes with the same."""
 
 
 class Use(NamedTuple):
-    """A part or a key that a scenario uses."""
+    """A part or a key that a scenario uses, and the levels at which it is covered.
+
+    Made by `list_uses`. A key that is at its default is no use of it.
+    """
 
     where: str
     kind: str
@@ -73,13 +79,26 @@ class Use(NamedTuple):
 
 
 def find_coverage(kind: str, name: str) -> tuple[Coverage, ...]:
-    """Return what the class of a registered part declares; nothing without one."""
+    """Return what the class of a registered part declares; nothing without one.
+
+    Args:
+        kind: the part's registry: `method`, `codec`, ….
+        name: its name there, built in or of a user's own.
+
+    Returns:
+        The words of `privacy` in the class's own body; those of a base class do not
+            count.
+    """
     part = registry(kind).get(name)
     return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
 
 
 def list_uses(scenario: Scenario) -> Iterator[Use]:
-    """Return every part that `privacy` asks, and every key that is not its default."""
+    """Yield every part that `privacy` asks, and every key that is not its default.
+
+    Codecs come last, once for each arm of each group, as they stand in strategies'
+    names and not in sections.
+    """
     yield from _list_uses_in(scenario, "", "")
     for i, group in enumerate(scenario.clients):
         for choice in scenario.arms_of_group(group):
@@ -90,7 +109,17 @@ def list_uses(scenario: Scenario) -> Iterator[Use]:
 
 
 def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
-    """Return an error for whatever is not covered at this level of privacy."""
+    """Yield an error for whatever is not covered at this level of privacy.
+
+    Args:
+        scenario: the whole of it is looked at.
+        level: `client` or `sample`, as in the scenario's `privacy.level`.
+
+    Yields:
+        One error for each use, with the key, what stands there, and for parts the names
+            of those that would do. `policy` at the top is passed over where every group
+            has a policy of its own.
+    """
     every_group = all(group.policy is not None for group in scenario.clients)
     for where, kind, got, coverage in dict.fromkeys(list_uses(scenario)):
         if level in coverage or (where == "policy" and every_group):
@@ -120,17 +149,21 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
 
 
 def _list_uses_in(section: Section, key: str, where: str) -> Iterator[Use]:
-    """Yield the uses in a section at `key`, which a file calls `where`."""
+    """Yield the uses in a section and those below it.
+
+    Args:
+        section: a part of the validated scenario.
+        key: its place in the words of `KEYS`, without places in lists: `clients.`.
+        where: its place as a file has it: `clients[0].`.
+    """
     if isinstance(section, OfKind) and getattr(section, "arms_from", None) is None:
         kind = section.registry_kind
         yield Use(
             where.rstrip("."), kind, section.kind, find_coverage(kind, section.kind)
         )
     for name, field in type(section).model_fields.items():
-        value, default = (
-            getattr(section, name),
-            field.get_default(call_default_factory=True),
-        )
+        value = getattr(section, name)
+        default = field.get_default(call_default_factory=True)
         inner, place = f"{key}{name}", f"{where}{name}"
         coverage = KEYS.get(inner, KEYS.get(f"{inner}={value}"))
         parts_below = any(one.startswith(f"{inner}.") for one in KEYS)

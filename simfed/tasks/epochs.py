@@ -11,10 +11,10 @@ from simfed.schema.distribution import EPOCHS, Distribution
 
 
 class LocalEpochs:
-    """The `local_epochs` of client groups.
+    """The `local_epochs` of client groups: a number, or a law of which it is drawn.
 
     A draw hangs on the seed, the client and the participation alone, so the clock and
-    learning each make it for themselves.
+    learning each make it for themselves and agree.
     """
 
     def __init__(self, scenario: Scenario, streams: Streams) -> None:
@@ -25,7 +25,13 @@ class LocalEpochs:
     def draw(self, client: int, key: int | str) -> int | None:
         """Return the passes of a client's participation of this key.
 
-        None where its group does not say.
+        Args:
+            client: its id.
+            key: `make_key` of round and turn, which tells participations apart.
+
+        Returns:
+            At least 1; None where its group does not say, and the scenario's `training`
+                counts.
         """
         if self._group_of is None:
             return None
@@ -38,6 +44,7 @@ class LocalEpochs:
 
 
 def _read(written: int | Distribution | None) -> int | Law | None:
+    """Return a group's `local_epochs` as a number or as a law to draw from."""
     if not isinstance(written, Distribution):
         return written
     law = written.law(EPOCHS)

@@ -48,7 +48,11 @@ class Noise(NamedTuple):
 
 
 def require_accountant() -> None:
-    """Raises: `InputError` where dp-accounting is not installed."""
+    """Refuse to go on where dp-accounting is not installed.
+
+    Raises:
+        InputError: with the command that installs it.
+    """
     if importlib.util.find_spec("dp_accounting") is None:
         raise InputError(
             where="privacy",
@@ -92,10 +96,14 @@ def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
 def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> float:
     """Return ε at `delta` after so many sampled Gaussian mechanisms.
 
-    Each has this noise multiplier, on a sample in which everybody is with probability
-    `rate`.
+    Args:
+        rate: with which everybody is in a mechanism's sample, up to 1.
+        noise: the multiplier: deviation over sensitivity.
+        times: how many mechanisms; 0 costs nothing.
+        delta: δ, above 0.
 
-    Raises: `InputError` where dp-accounting is not installed.
+    Raises:
+        InputError: where dp-accounting is not installed.
     """
     if not times:
         return 0.0
@@ -188,7 +196,9 @@ def make_account(
 ) -> Account | None:
     """Return the account of a run; None: it has no privacy.
 
-    `samples_of`: client → samples that it owns, asked only where these count.
+    Args:
+        scenario: with or without `privacy`.
+        samples_of: client → samples that it owns, asked only where these count.
     """
     if scenario.privacy is None:
         return None
@@ -206,6 +216,13 @@ class Account:
     def __init__(
         self, scenario: Scenario, privacy: Privacy, samples_of: Callable[[int], int]
     ) -> None:
+        """Begin with nothing spent.
+
+        Args:
+            scenario: names who may take part, and how often.
+            privacy: its section.
+            samples_of: client → samples that it owns.
+        """
         self._scenario = scenario
         self._privacy = privacy
         self._samples_of = samples_of
@@ -220,7 +237,9 @@ class Account:
     def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
         """Return ε after a merge at whose end these participations were settled.
 
-        Those in `merged` arrived.
+        Args:
+            taken: all that were settled, whether their uploads came or not.
+            merged: those whose uploads were merged.
         """
         raise NotImplementedError
 
@@ -231,13 +250,19 @@ class Account:
     def of_client(self, client: int, times: int) -> float:
         """Return ε of a client's samples, or of a client, after so many times.
 
-        They are of its participations, or merges.
+        Args:
+            client: its id; where clients are private, any.
+            times: participations, or merges where clients are private.
         """
         raise NotImplementedError
 
     @cached_property
     def noise(self) -> Noise:
-        """Raises: `InputError` for a target that no noise reaches."""
+        """The noise of the scenario, or the least that meets its target.
+
+        Raises:
+            InputError: for a target that no noise reaches.
+        """
         privacy, clip = self._privacy, self._privacy.clip
         most, count = MOST_NOISE, 0.0
         if isinstance(clip, AdaptiveClip):
@@ -264,9 +289,9 @@ class Account:
         return compute_epsilon(rate, noise, times, self._privacy.spent_delta)
 
     def _worst(self) -> Iterable[tuple[float, float, int]]:
-        """Yield (rate, divisor of the noise, times) of all that may be spent.
+        """Yield (rate, divisor of the noise, times) of what may be spent in all rounds.
 
-        It is in all rounds; the largest ε of them counts.
+        The largest ε of them is held to the target.
         """
         raise NotImplementedError
 
@@ -319,10 +344,8 @@ class _ClientAccount(Account):
         )
         self._rate, self._halved = 1.0, 2.0
         if self.amplified:
-            self._rate, self._halved = (
-                compute_expected_cohort(scenario) / scenario.client_count,
-                1.0,
-            )
+            cohort = compute_expected_cohort(scenario)
+            self._rate, self._halved = cohort / scenario.client_count, 1.0
 
     def settle(self, taken: Iterable[Who], merged: Iterable[Who]) -> float:
         counted = {-1} if self.amplified else {who.client for who in merged}

@@ -3,6 +3,10 @@
 The clock plays these tasks, and learning carries them out; neither may import the
 other, and a fact that stood in both would sooner or later stand there twice. No tensor
 and no clock.
+
+`Tasks.task` makes one from the method's plan. Sizes are asked for on the way: `as_sent`
+of what travels down, `uplink_bytes` of what travels up, `server_work` of a merge. All
+bytes are those on the wire before any protocol's headers.
 """
 
 from __future__ import annotations
@@ -53,8 +57,9 @@ than their pull."""
 class Tasks:
     """The tasks of a scenario's clients, and their sizes.
 
-    facts: prototype → the facts of its model. samples_of: client → training samples it
-    owns; asked only by plans that depend on it. test_samples: of the test set.
+    Made once per run: by a bench of learning, or by the workload of a time-only run. It
+    models nothing that depends on what is learned; where a size does, it answers None
+    and learning knows it later.
     """
 
     def __init__(
@@ -65,6 +70,15 @@ class Tasks:
         *,
         test_samples: int = 0,
     ) -> None:
+        """Take the facts from which all tasks follow.
+
+        Args:
+            scenario: the validated scenario.
+            facts: prototype → the facts of its model.
+            samples_of: client → training samples that it owns; asked only by plans that
+                depend on it.
+            test_samples: of the test set; 0: nothing is evaluated.
+        """
         self.scenario = scenario
         self._test_samples = test_samples
         self.method: Method = scenario.method.made
@@ -125,7 +139,7 @@ class Tasks:
     def place(self, edges: Iterable[Sequence[int]]) -> None:
         """Note that there are edge servers, with these clients each.
 
-        They are clients after the others.
+        They are clients after the others: the first has the id after the last client's.
         """
         of_group = dict(enumerate(self._prototypes))
         for clients in edges:
@@ -137,7 +151,11 @@ class Tasks:
     def who(self, client: int, turn: int = 0, round: int | None = None) -> Who:
         """Return the plain facts of one client.
 
-        `round`: of its participation; None: those that hang on it are left out.
+        Args:
+            client: its id, from 0.
+            turn: how often it was started before in this round.
+            round: of its participation; None: facts that hang on it, drawn epochs and
+                the steps of a `local_time`, are left out.
         """
         group = int(self._group_of_client[client])
         prototype = self._prototypes[group]
@@ -157,7 +175,10 @@ class Tasks:
         return who
 
     def first_of(self, prototype: str) -> Who:
-        """Return the client of lowest id that has this prototype."""
+        """Return the client of lowest id that has this prototype.
+
+        It stands for all of them where only facts of the prototype matter.
+        """
         if not self._first_of:
             names = [self._prototypes[group] for group in self._group_of_client]
             for client in range(len(names) - 1, -1, -1):
@@ -172,9 +193,15 @@ class Tasks:
         turn: int = 0,
         held: int | None = None,
     ) -> Task:
-        """Return the task of `client` in `round`.
+        """Return the task of a client, or of an edge server, in a round.
 
-        `held`: the version that it has already.
+        Args:
+            round: from 1.
+            client: its id; those from the number of clients on are edge servers.
+            model_version: of the model that it is sent.
+            turn: how often it was started before in this round.
+            held: the version that it has already; None: none, so it is sent the whole.
+                Only where changes travel down.
         """
         if client >= self.setting.clients:
             return self._task_of_edge(round, client, model_version, turn)
@@ -206,10 +233,10 @@ class Tasks:
         for name in names:
             plan = self.method.plan(self.setting, self.first_of(name), round)
             down |= {f"{name}/{key}": field for key, field in plan.down.items()}
-            fields = {
-                key: field._replace(compressed=False) for key, field in plan.up.items()
+            up |= {
+                f"{name}/{key}": field._replace(compressed=False)
+                for key, field in plan.up.items()
             }
-            up |= {f"{name}/{key}": field for key, field in fields.items()}
         plan = Plan(down, (), up)
         who = Who(client, names[0], self.setting.prototypes[names[0]], 1, turn)
         return Task(round, client, who, plan, model_version, self.downlink_bytes(plan))
@@ -222,9 +249,15 @@ class Tasks:
     ) -> Task:
         """Return `task` with the bytes and the unpacking of what travels down.
 
-        sent: entries of each field as it was sent; without it, bounded fields count as
-        the most. sizes: field of weights → bytes of each of its changes so far, where
-        these depend on what is learned; without it, the whole model counts.
+        A client that has an earlier version is sent the changes since, one for each
+        version, where they are less than the whole.
+
+        Args:
+            task: as `task` made it.
+            sent: entries of each field as it was sent; without it, bounded fields count
+                as the most.
+            sizes: field of weights → bytes of each of its changes so far, where these
+                depend on what is learned; without it, the whole model counts.
         """
         if self._changes is None or not self._charge.downlink:
             return task._replace(downlink_bytes=self.downlink_bytes(task.plan, sent))
@@ -252,7 +285,10 @@ class Tasks:
         return task._replace(downlink_bytes=total, unpacking=tuple(unpacking))
 
     def name_changes(self, task: Task, sent: Task) -> list[str]:
-        """Return the fields of which changes travel in `sent`, which came of `task`."""
+        """Return the fields of which changes travel in `sent`, which came of `task`.
+
+        The inverse of `as_answered`: a journal keeps these names beside the bytes.
+        """
         if not sent.unpacking:
             return []
         assert task.held is not None
@@ -280,9 +316,11 @@ class Tasks:
     def downlink_bytes(
         self, plan: Plan, sent: Mapping[str, int] | None = None
     ) -> float:
-        """Bytes down where models travel whole; 0 where that is not charged.
+        """Return the bytes down where models travel whole; 0 where that is not charged.
 
-        `sent`: see `as_sent`.
+        Args:
+            plan: of the task.
+            sent: see `as_sent`.
         """
         if not self._charge.downlink:
             return 0.0
@@ -296,6 +334,7 @@ class Tasks:
     def _count_dense_bytes(
         self, name: str, field: Field, sent: Mapping[str, int] | None
     ) -> float:
+        """Return the bytes of a whole field down, in the scenario's number format."""
         if field.kind == "buffers" and not self._charge.buffers:
             return 0.0
         size = self._weight_bytes if field.kind == "weights" else field.value_bytes
@@ -329,7 +368,7 @@ class Tasks:
         return self._changes.index_code or self.index_code
 
     def change_bytes(self, who: Who, field: Field) -> float | None:
-        """Bytes of one change of the model.
+        """Return the bytes of one change of the model.
 
         None where that depends on what is learned.
         """
@@ -337,7 +376,11 @@ class Tasks:
         return self._count_coded_bytes(who, field, self.change_choice, k, code)
 
     def uplink_bytes(self, task: Task, choice: Choice) -> float | None:
-        """Bytes of an upload; None where they depend on the data."""
+        """Return the bytes of an upload by this choice of codec and K.
+
+        None where they depend on the data, as with a codec that keeps what is above a
+        threshold.
+        """
         total = 0.0
         for field in task.plan.up.values():
             size = self.field_bytes(task, field, choice)
@@ -347,7 +390,11 @@ class Tasks:
         return total
 
     def field_bytes(self, task: Task, field: Field, choice: Choice) -> float | None:
-        """Bytes of one field of an upload; None where they depend on the data."""
+        """Return the bytes of one field of an upload; None where data decide them.
+
+        Fields that are not compressed cost their `value_bytes` for each entry; running
+        statistics cost nothing unless `charge.buffers` says so.
+        """
         if field.bounded:
             return None
         if not field.compressed:
@@ -381,8 +428,12 @@ class Tasks:
         That of the merging rule and of the method; the compression of every prototype's
         change, where changes travel down; and, for servers whose device knows how long
         they take, the rest of a merge, the wait for losses that clients measure, and
-        the evaluation that is due. `measured`: whether one of them measures; None: as
-        the scenario says.
+        the evaluation that is due.
+
+        Args:
+            arrived: whose uploads are merged.
+            round: of the merge.
+            measured: whether one of them measures a loss; None: as the scenario says.
         """
         arrived = list(arrived)
         work = [
@@ -412,6 +463,10 @@ class Tasks:
         return due and self._test_samples > 0
 
     def _measure_losses(self, arrived: Iterable[Who]) -> bool:
+        """Return whether one of those who arrived has a policy that learns from losses.
+
+        Of an edge server it is not known who stands below, so it counts.
+        """
         measures, group_of = self._measures, self._group_of_client
         clients = self.setting.clients
         return any(measures) and any(
@@ -419,7 +474,7 @@ class Tasks:
         )
 
     def _merge_by_rule(self, arrived: Sequence[Who]) -> Iterable[Work]:
-        """What the scenario's merging rule works, prototype by prototype."""
+        """Yield the work of the scenario's merging rule, prototype by prototype."""
         rule = self.scenario.aggregation.rule
         if not rule.made.flops:
             return
@@ -431,18 +486,17 @@ class Tasks:
     def auxiliary(self) -> dict[str, float]:
         """Return FLOPs per sample of auxiliary work, by its name.
 
-        It is of the method and the merging rule.
+        It is of the method and the merging rule; devices without a measured time for a
+        name derive it from these.
         """
-        rule, works = (
-            self.scenario.aggregation.rule,
-            dict(self.method.auxiliary(self.setting)),
-        )
+        rule = self.scenario.aggregation.rule
+        works = dict(self.method.auxiliary(self.setting))
         for size in self.setting.prototypes.values():
             works |= rule.made.auxiliary(rule.kind, size)
         return works
 
     def _compress_changes(self, round: int) -> Iterable[Work]:
-        """Return the server's compression of each prototype's change of the model."""
+        """Yield the server's compression of each prototype's change of the model."""
         if not self._charge.downlink:
             return
         for name in self.setting.prototypes:
@@ -484,7 +538,20 @@ def codec_work(
     kind: str = "",
     times: float = 1.0,
 ) -> Work:
-    """Return the compression or decompression of a field with K entries by a codec."""
+    """Return the compression or decompression of a field with K entries by a codec.
+
+    Args:
+        quantity: `compression` or `decompression`.
+        who: whose model's profile is asked.
+        field: the field that is coded.
+        choice: the codec; its `timed_as` is the name under which devices know it.
+        k: entries kept.
+        name: label of the span.
+        client: the client whose upload the server works on; None: nobody's in
+            particular.
+        kind: kind of the span; empty: the quantity.
+        times: how often it is done.
+    """
     codec = choice.codec
     parts = (
         codec.parts(field.entries, k, field.layout_of(who)) if codec.by_layer else ()
@@ -499,7 +566,10 @@ def codec_work(
 
 
 def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Policy]:
-    """Return a maker of policies for a group's clients: each call gives a new one."""
+    """Return a maker of policies for a group's clients: each call gives a new one.
+
+    A group's clients share options and arms, never what a policy has learned.
+    """
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
     return policy_maker(
@@ -521,10 +591,18 @@ def choose_pull(
     """Return the pull for a task's upload.
 
     It is the server's forced arm, else the client's policy's choice; where nothing is
-    compressed, no policy is asked. `context`: client → what its policy is asked with,
-    where it reads that.
+    compressed, no policy is asked.
 
-    Raises: `InputError` where a policy answers with text in place of an arm.
+    Args:
+        task: of the participation.
+        policy: the client's.
+        forced: the arm that the server asks of everybody after a rejected round, if
+            any.
+        streams: keys the policy's draws by client and participation.
+        context: client → what its policy is asked with, where it reads that.
+
+    Raises:
+        InputError: where a policy answers with text in place of an arm.
     """
     if not task.plan.longest:
         return Pull(NO_COMPRESSION, "fixed")

@@ -1,6 +1,7 @@
 """The skeleton of methods that exchange logits in place of weights.
 
-Clients with models of their own answer the server's public questions.
+Clients with models of their own answer the server's public questions. `fedmd` and
+`kt_pfl` are made of it.
 """
 
 from __future__ import annotations
@@ -84,7 +85,10 @@ class Answering(Personal):
     # ---- learning --------------------------------------------------------------------
 
     def begin(self, kit: Kit) -> State:
-        """Return the first answers (`first`, by the subclass), each round's samples."""
+        """Return the first answers (`first`, by the subclass), each round's samples.
+
+        `places`: (rounds, samples of a round), where rounds have samples of their own.
+        """
         import torch
 
         state = dict(self.first(kit))
@@ -114,7 +118,12 @@ class Answering(Personal):
         }
 
     def given(self, server: State, who: Who) -> Tensor:
-        """Return (public set, classes): logits for a client to learn from."""
+        """Return the logits that a client is to learn from, (public set, classes).
+
+        Args:
+            server: its state.
+            who: the client; what it is given may be its own.
+        """
         raise NotImplementedError
 
     @override
@@ -144,7 +153,13 @@ class Answering(Personal):
     def answers(
         self, kit: Kit, arrivals: Sequence[Arrival], round: int
     ) -> Iterator[tuple[Arrival, Tensor, Tensor]]:
-        """Return each arrival, its samples' places in the public set, its logits."""
+        """Yield each arrival, its samples' places in the public set, its logits.
+
+        Args:
+            kit: knows the public samples of each round.
+            arrivals: a late one answers about the samples that it was asked for.
+            round: of the merge.
+        """
         for arrival in arrivals:
             asked = round - arrival.staleness + 1
             yield arrival, kit.public_places(asked), arrival.values["logits"]

@@ -87,7 +87,14 @@ class Averaging(Ranged, Method):
     def merged(
         self, kit: Kit, before: Any, arrivals: Sequence[Arrival], round: int
     ) -> Any:
-        """Return what the arrivals of one prototype make of its state at the server."""
+        """Return what the arrivals of one prototype make of its state at the server.
+
+        Args:
+            kit: arithmetic.
+            before: the prototype's state, as `begin` or the last merge made it.
+            arrivals: at least one, in the order of clients.
+            round: of the merge.
+        """
         return moved(before, arrivals)
 
     @override
@@ -144,7 +151,10 @@ def mean_losses(
 
 
 def arrived_model(server: State, arrival: Arrival, factor: float) -> Changed:
-    """Return a client's model: its prototype's at the server plus factor × update."""
+    """Return a client's model: its prototype's at the server plus factor × update.
+
+    It is not made: the kit adds the update where the model is used.
+    """
     from simfed.learn.kit import Changed
 
     name = arrival.who.prototype
@@ -164,7 +174,7 @@ def list_logits_work(setting: Setting, arrived: Sequence[Who]) -> list[Work]:
 
 
 def mean_values(arrivals: Sequence[Arrival]) -> Model:
-    """Return the mean of what arrived.
+    """Return the mean of what arrived, field by field.
 
     It is weighted by samples and by what the server mode makes of staleness.
     """
@@ -194,8 +204,14 @@ def merge_models(
 ) -> Values:
     """Return the mean, weighted by `sizes`, of the arrivals' models.
 
-    Each is `model` plus a factor times its update; where few entries travelled, only
-    these are touched.
+    Where few entries travelled, only these are touched.
+
+    Args:
+        kit: adds changes.
+        model: `weights` and `buffers` before the merge.
+        arrivals: of one prototype.
+        sizes: weight of each in the mean.
+        factors: by which each update is added to `model` to give a client's.
     """
     shares = compute_shares(sizes)
     changes = [

@@ -146,6 +146,7 @@ class FedAL(Personal):
         return [steps, *feedback]
 
     def _name(self, setting: Setting) -> str:
+        """Return the name of the discriminator's work in profiles of devices."""
         return f"fedal/discriminator-{self.discriminator(setting).shape}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
@@ -207,7 +208,16 @@ class FedAL(Personal):
     def _transferred(
         self, kit: Kit, who: Who, round: int, down: Values, model: Values
     ) -> dict[str, Any]:
-        """Return the model after it has learned from the others."""
+        """Return the model after it has learned from the others.
+
+        Args:
+            kit: arithmetic.
+            who: the client.
+            round: of the participation, whose learning rate it has.
+            down: mean logits and feedback, (public samples, classes) each, and their
+                round.
+            model: the client's, where it begins.
+        """
         import torch
 
         samples = kit.public(int(down["of_round"]))
@@ -272,7 +282,14 @@ class FedAL(Personal):
     def _trained(
         self, kit: Kit, net: Tensor, arrivals: Sequence[Arrival], round: int
     ) -> tuple[Tensor, float]:
-        """Return the discriminator after its steps, and the mean of their losses."""
+        """Return the discriminator after its steps, and the mean of their losses.
+
+        Args:
+            kit: draws the outputs of each step.
+            net: flat weights of the discriminator.
+            arrivals: their logits are what it learns to tell apart.
+            round: of the merge.
+        """
         import torch
 
         outputs = torch.cat([a.values["logits"] for a in arrivals])
@@ -302,6 +319,12 @@ class FedAL(Personal):
         """Return the cross-entropy of the discriminator's guesses.
 
         It is differentiable in the discriminator and in the logits.
+
+        Args:
+            setting: says how wide the discriminator is.
+            net: its flat weights.
+            logits: (n, classes) of models.
+            whose: (n,) ids of the clients whose they are.
         """
         import torch.nn.functional as F
 

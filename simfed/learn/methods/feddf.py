@@ -81,7 +81,10 @@ class FedDF(Averaging):
     ] = 3
 
     def _held(self, public: int) -> int:
-        """Return how many of the public samples are held out."""
+        """Return how many of the public samples are held out.
+
+        One is left to be fitted at least.
+        """
         return min(math.ceil(self.held_out * public), public - 1)
 
     @override
@@ -152,11 +155,24 @@ class FedDF(Averaging):
 
 
 class _Best:
-    """The best model so far, judged by its distillation loss on held-out samples."""
+    """The best model so far, judged by its distillation loss on held-out samples.
+
+    `Kit.distil` shows it models as it goes. Early stopping is here: it says True after
+    `patience` looks in a row without a better one.
+    """
 
     def __init__(
         self, kit: Kit, prototype: str, samples: Any, targets: Any, options: FedDF
     ):
+        """Begin without a model.
+
+        Args:
+            kit: passes samples.
+            prototype: of the models.
+            samples: held out.
+            targets: what the ensemble says of them, (n, classes).
+            options: temperature and patience.
+        """
         self._kit = kit
         self._prototype = prototype
         self._samples = samples

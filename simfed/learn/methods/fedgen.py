@@ -232,6 +232,10 @@ class FedGen(Ranged, Method):
         return {"update": update, "counts": counts}, after
 
     def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Loss | None:
+        """Return the loss of local steps with generated embeddings.
+
+        None where there is none to generate, and training is plain.
+        """
         import torch
         import torch.nn.functional as F
 
@@ -253,7 +257,16 @@ class FedGen(Ranged, Method):
     def _draw(
         self, shares: Tensor, size: int, drawn: Generator
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """Return labels drawn from their shares, noise, and both as G's inputs."""
+        """Return labels drawn from their shares, noise, and both as G's inputs.
+
+        Args:
+            shares: (classes,), up to a factor.
+            size: how many samples.
+            drawn: the generator of the draws.
+
+        Returns:
+            (size,) labels, (size, noise) and (size, noise + classes).
+        """
         import torch
         import torch.nn.functional as F
 
@@ -301,7 +314,14 @@ class FedGen(Ranged, Method):
     ) -> tuple[Tensor, float]:
         """Return the generator after the server's steps, and their mean loss.
 
-        It is the cross-entropy alone.
+        The loss is the cross-entropy alone, without the term of diversity.
+
+        Args:
+            kit: takes the steps.
+            server: the generator before, and the shares of labels after the merge.
+            heads: (arrivals, entries) last layers as `_flatten_head` has them.
+            counts: (arrivals, classes) samples of each class, weighted.
+            round: of the merge.
         """
         import torch
         import torch.nn.functional as F
@@ -395,6 +415,10 @@ class NormedNet(NamedTuple):
 def measure_likeness(noise: Tensor, embeddings: Tensor) -> Tensor:
     """Return how little generated samples differ where their noise does, up to 1.
 
+    Args:
+        noise: (n, entries of ε).
+        embeddings: (n, features) that the generator made of it.
+
     >>> import torch
     >>> measure_likeness(torch.eye(2), torch.zeros(2, 3)).item()
     1.0
@@ -405,13 +429,14 @@ def measure_likeness(noise: Tensor, embeddings: Tensor) -> Tensor:
 
 
 def _flatten_head(kit: Kit, prototype: str, model: Values) -> Tensor:
-    """Return the last layer's weight, then its bias."""
+    """Return the last layer's weight, then its bias, (classes · (features + 1),)."""
     import torch
 
     return torch.cat([part.reshape(-1) for part in kit.head(prototype, model)])
 
 
 def _replace_head(kit: Kit, who: Who, own: State, head: Tensor) -> Model:
+    """Return a client's model with the last layer that the server sent."""
     model = {"weights": own["weights"].clone(), "buffers": own["buffers"]}
     weight, bias = kit.head(who.prototype, model)
     weight.copy_(head[: weight.numel()].view_as(weight))

@@ -61,7 +61,8 @@ class FedKD(Averaging):
     ) -> Sequence[Work]:
         """Return the logits of every client model (N passes), then the students' steps.
 
-        A prototype's steps are charged whether or not one of its clients took part.
+        A prototype's steps are charged whether or not one of its clients took part, as
+        all of them are distilled.
         """
         steps = [
             Work(
@@ -92,9 +93,10 @@ class FedKD(Averaging):
         return -float(kit.rate(round))
 
     def first_losses(self, kit: Kit, server: State) -> Losses:
-        """Return the losses of the first models.
+        """Return the losses of the first models, against which round 1 is judged.
 
-        Logits of all clients are those of their prototypes.
+        Logits of all clients are those of their prototypes, so the mean is weighted by
+        how many have each.
         """
         import torch
 

@@ -113,7 +113,10 @@ class FedKDMutual(Ranged, Method):
         return setting.prototypes[self.name(setting)]
 
     def energy(self, setting: Setting, round: int) -> float:
-        """Return the share of the energy that a round keeps."""
+        """Return the share of the energy that a round keeps.
+
+        It is `energy_start` in round 1 and `energy_end` in the last, linear between.
+        """
         progress = (round - 1) / max(1, setting.rounds - 1)
         return self.energy_start + (self.energy_end - self.energy_start) * min(
             1.0, progress
@@ -152,6 +155,7 @@ class FedKDMutual(Ranged, Method):
         return [self._svd(self.size(setting))]
 
     def _svd(self, size: Size) -> Work:
+        """Return the decomposition of one update, or of a merge, as a unit of work."""
         # one whole update, not so many samples
         return Work("auxiliary", f"fedkd-mutual/svd-{size.model}", 1, name="svd")
 
@@ -288,11 +292,17 @@ _WHOLE = -1.0
 def _rebuild_student(
     sent: Any, held: Any, holds: int, shapes: Sequence[tuple[int, ...]]
 ) -> Any:
-    """Return the common student at a client.
+    """Return the common student at a client, flat weights.
 
-    It was sent as a whole, or is what the client held, with all merges before round
-    `holds`, moved by those that it missed. The server knows only of uploads that it has
-    merged, so some may be sent again.
+    The server knows only of uploads that it has merged, so some merges may be sent
+    again; those before `holds` are passed over.
+
+    Args:
+        sent: -1 and the weights as a whole, or how many merges follow and each with its
+            round.
+        held: the client's copy, with all merges before round `holds`.
+        holds: 0 where it has none.
+        shapes: of the student's layers.
     """
     if float(sent[0]) == _WHOLE:
         return sent[1:]

@@ -88,6 +88,13 @@ class FedOpt(Averaging):
         return {**stepped, "buffers": mean["buffers"]}
 
     def _stepped(self, before: Values, change: Any) -> Values:
+        """Return weights and moments after one step of the server's optimiser.
+
+        Args:
+            before: the prototype's state, its moments as long as the weights.
+            change: (d,) the mean change of the weights, in place of a negative
+                gradient.
+        """
         beta1 = self.momentum
         rate = _RATES[self.optimizer] if self.server_rate is None else self.server_rate
         square = before["square"]

@@ -184,7 +184,11 @@ class FedProto(Personal):
         return first
 
     def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Tensor:
-        """Return the flat weights of the fixed projection of the client's prototype."""
+        """Return the flat weights of the fixed projection of the client's prototype.
+
+        They are drawn from the run's seed by prototype, so that all its clients have
+        the same; of equal widths, the identity.
+        """
         import torch
 
         features, width = adapter.widths
@@ -255,7 +259,17 @@ class FedProto(Personal):
     ) -> Model:
         """Return the last layer that answers with the nearest mean, and its place.
 
-        The place is in the flat weights.
+        Args:
+            kit: knows where the last layer stands.
+            who: the client.
+            model: its weights and buffers.
+            down: the global means that it was sent, and which are known.
+            projection: (width, features) of embeddings; None: they are compared as they
+                are.
+
+        Returns:
+            `layer`, weight and bias end to end, and `at`, where they stand in the flat
+                weights.
         """
         import torch
 
@@ -334,7 +348,9 @@ def measure_distances(
 ) -> dict[str, dict[str, float]]:
     """Return, per prototype, the mean square difference of its arrivals' class means.
 
-    It is a mean over classes and arrivals.
+    Args:
+        means: (classes, width), the global ones.
+        arrivals: their `means`, of the classes of which they have samples.
     """
     apart = []
     for arrival in arrivals:

@@ -158,6 +158,15 @@ class FedTGP(FedProto):
         """Return class vectors and network after the server's steps, and the mean loss.
 
         The loss is that of the last epoch.
+
+        Args:
+            kit: takes the steps.
+            net: class vectors, then the network, as one flat vector.
+            means: (n, width) class means that arrived.
+            labels: (n,) their classes.
+            weights: (n,) by the server mode.
+            margin: δ of this merge.
+            round: of the merge.
         """
         import torch
 
@@ -204,6 +213,7 @@ class FedTGP(FedProto):
         return (weights * each).sum() / weights.sum()
 
     def _prototypes(self, setting: Setting, net: Tensor) -> Tensor:
+        """Return the network's vector for each class, (classes, width)."""
         width = self.width_of(setting)
         split = setting.classes * width
         return self.net(setting).forward(net[split:], net[:split].view(-1, width))

@@ -75,6 +75,7 @@ class KtPfl(Answering):
         return [Work("auxiliary", self._coefficients(setting), rows, steps)]
 
     def _coefficients(self, setting: Setting) -> str:
+        """Return the name of the work on coefficients in profiles of devices."""
         return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
@@ -131,7 +132,15 @@ class KtPfl(Answering):
     def _learned(
         self, row: Tensor, answers: Tensor, client: int, share: float
     ) -> tuple[Tensor, float]:
-        """Return a client's new coefficients, and its divergence before the steps."""
+        """Return a client's new coefficients, and its divergence before the steps.
+
+        Args:
+            row: (N,) its coefficients, float64.
+            answers: (N, samples, classes) of everybody, on the samples that it was
+                asked.
+            client: its id, and so its place among the answers.
+            share: the weight of its term.
+        """
         import torch
 
         log_answers = torch.log_softmax(answers[client] / self.temperature, dim=1)

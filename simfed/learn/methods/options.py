@@ -1,4 +1,8 @@
-"""Ranges of options of methods, rules and attacks, as marks of their annotations."""
+"""Ranges of options of methods, rules and attacks, as marks of their annotations.
+
+`Annotated[float, ABOVE_ZERO, "of the steps"]` says range and help of an option in one
+place: `Ranged` checks the one, the reference of keys prints the other.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +33,15 @@ class Within:
     """True if the most is allowed."""
 
     def check(self, where: str, value: float | None) -> None:
-        """Raises: `InputError` for a number that is not in the range."""
+        """Refuse a number that is not in the range; None is always in it.
+
+        Args:
+            where: the option's name.
+            value: as the scenario has it.
+
+        Raises:
+            InputError: with the range in words.
+        """
         if value is None:
             return
         above = value >= self.least if self.begins else value > self.least

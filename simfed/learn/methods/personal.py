@@ -1,4 +1,7 @@
-"""Skeletons of methods whose clients keep models, or parts of models, of their own."""
+"""Skeletons of methods whose clients keep models, or parts of models, of their own.
+
+`Personal` keeps whole models, `PartlyPersonal` some layers, by `split_model`.
+"""
 
 from __future__ import annotations
 
@@ -70,7 +73,12 @@ class Part(NamedTuple):
         return torch.cat([flat[place] for place in self.places])
 
     def put(self, values: Tensor, flat: Tensor) -> None:
-        """Write the part into a model's flat vector."""
+        """Write the part into a model's flat vector, in place.
+
+        Args:
+            values: (entries,), as `of` returns them.
+            flat: (d,).
+        """
         start = 0
         for place in self.places:
             stop = start + place.stop - place.start
@@ -88,6 +96,10 @@ class SplitModel(NamedTuple):
 @lru_cache(maxsize=256)
 def split_model(size: Size, kept: tuple[str, ...]) -> SplitModel:
     """Return the parts of a model: the layers that are not `kept`, and those that are.
+
+    Args:
+        size: whose shapes have names; without names nothing is in either part.
+        kept: names of layers, without `.weight` or `.bias`.
 
     >>> layers = Layers([(2, 2), (2,), (3, 2)], ("a.weight", "a.bias", "b.weight"))
     >>> parts = split_model(Size("net", 12, 0, 2, 1, layers), ("b",))
@@ -142,7 +154,10 @@ class PartlyPersonal(Averaging):
                 )
 
     def fields(self, size: Size) -> Size:
-        """Return the size of what travels."""
+        """Return the size of what travels: of the shared part alone.
+
+        Running statistics count as 0 where they stay with their client.
+        """
         part = self.parts(size).shared
         buffers = 0 if self.keeps_buffers else size.buffers
         return size._replace(parameters=part.entries, buffers=buffers)
@@ -167,7 +182,10 @@ class PartlyPersonal(Averaging):
         return self.own(who.size, kit.initial(who.prototype))
 
     def shared(self, size: Size, model: Values) -> Values:
-        """Return what the server has of a model."""
+        """Return the server's part of a model, `weights` and `buffers`.
+
+        The latter are empty where they stay with their client.
+        """
         buffers = model["buffers"][:0] if self.keeps_buffers else model["buffers"]
         return {
             "weights": self.parts(size).shared.of(model["weights"]),
@@ -175,7 +193,7 @@ class PartlyPersonal(Averaging):
         }
 
     def own(self, size: Size, model: Values) -> State:
-        """Return what a client keeps of a model."""
+        """Return what a client keeps of a model: its layers, and maybe statistics."""
         weights = {"weights": self.parts(size).kept.of(model["weights"])}
         return (
             {**weights, "buffers": model["buffers"]} if self.keeps_buffers else weights

@@ -1,4 +1,8 @@
-"""SCAFFOLD (Karimireddy et al. 2020): local steps corrected by control variates."""
+"""SCAFFOLD (Karimireddy et al. 2020): local steps corrected by control variates.
+
+The steps themselves are the kit's (`LocalSteps.drift`); here is what becomes of c and
+c_i, also where an upload is lost (`without`).
+"""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class Elsewhere:
         self._tell(client, label, fate)
 
     def measure(
-        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+        self, asked: Sequence[tuple[Order, Values]], beside: Units
     ) -> tuple[list[float | None], list[Any]]:
         """Ask everybody at once for losses."""
         begun_s = time.perf_counter()
@@ -333,14 +333,14 @@ class RealClient:
         self._pool = Processes(self._bench, 1)
         self._here = Here(self._bench, self._pool)
         self._who = self._bench.tasks.who(client)
-        self._has = ChangesHeld(make_changes(scenario, self._bench.tasks, self._who))
+        self._has = ChangesHeld(make_changes(self._bench.tasks, self._who))
 
     def work(self, parcel: Parcel) -> TaskAnswer:
         """Train and compress.
 
         Returns:
             The upload and the seconds that it took; an empty one where the client lacks
-                the version whose changes it was sent.
+            the version whose changes it was sent.
 
         Raises:
             RunFailed: where the learning has diverged.

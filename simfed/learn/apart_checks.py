@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 
 import numpy as np
 import torch
@@ -244,23 +245,17 @@ def _check_numbers(name: str, value: Tensor, most: float) -> None:
 
 def _decode_lowrank(name: str, value: Tensor, shapes: Layout) -> Tensor:
     """Return the update that low-rank factors stand for, (entries,)."""
-    try:
+    with suppress(ValueError, RuntimeError, IndexError, TypeError):
         whole, end = decode(value, shapes)
-    except (ValueError, RuntimeError, IndexError, TypeError) as error:
-        raise InputError(
-            "factors of each layer", where=name, problem="of other sizes"
-        ) from error
-    if end != len(value) or len(whole) != sum(map(math.prod, shapes)):
-        raise InputError("factors of each layer", where=name, problem="of other sizes")
-    return whole
+        if end == len(value) and len(whole) == sum(map(math.prod, shapes)):
+            return whole
+    raise InputError("factors of each layer", where=name, problem="of other sizes")
 
 
 def _show(value: object) -> str:
     """Return what a stranger sent as short, printable text."""
+    if isinstance(value, int) and value.bit_length() >= 64:
+        return "an int"
     if isinstance(value, str | int | float | list | None):
-        return (
-            ascii(value)
-            if not isinstance(value, int) or value.bit_length() < 64
-            else "an int"
-        )
+        return ascii(value)
     return f"a value of type {type(value).__name__}"

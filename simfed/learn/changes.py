@@ -27,21 +27,17 @@ from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.tree import Arrays, decode_tree, encode_tree
 from simfed.learn.uploads import choose_wire_code, make_divergence_error
-from simfed.scenario import Scenario
 from simfed.tasks.tasks import Tasks
 
 
 class Changes:
     """The changes of one field of weights of one prototype, merge after merge."""
 
-    def __init__(
-        self, scenario: Scenario, tasks: Tasks, who: Who, field: Field
-    ) -> None:
+    def __init__(self, tasks: Tasks, who: Who, field: Field) -> None:
         """Begin without a change.
 
         Args:
-            scenario: its `downlink.compression` says by what changes travel.
-            tasks: knows K and sizes.
+            tasks: know by what changes travel, K and sizes.
             who: any client of the prototype.
             field: of weights.
         """
@@ -131,15 +127,15 @@ class Changes:
         self.keep()
 
 
-def make_changes(scenario: Scenario, tasks: Tasks, who: Who) -> dict[str, Changes]:
+def make_changes(tasks: Tasks, who: Who) -> dict[str, Changes]:
     """Return field of weights → its changes, for a client's prototype.
 
     None where models travel whole.
     """
-    if scenario.downlink.compression is None:
+    if tasks.scenario.downlink.compression is None:
         return {}
     return {
-        name: Changes(scenario, tasks, who, field)
+        name: Changes(tasks, who, field)
         for name, field in tasks.weights_down(who, 1).items()
     }
 
@@ -166,11 +162,10 @@ class HeldModels:
     Changes travel down in place of models; it is empty where models travel whole.
     """
 
-    def __init__(
-        self, scenario: Scenario, streams: Streams, tasks: Tasks, server: State
-    ) -> None:
+    def __init__(self, streams: Streams, tasks: Tasks, server: State) -> None:
         """Everybody is sent the first models, of this state of the server, whole."""
-        self._scenario, self._streams, self._tasks = scenario, streams, tasks
+        self._streams, self._tasks = streams, tasks
+        self._scenario = scenario = tasks.scenario
         self._changes: dict[_Key, Changes] = {}
         self._weights: dict[_Key, Tensor] = {}
         """The weights that clients are to have."""
@@ -188,7 +183,7 @@ class HeldModels:
             return
         self.note(server, 1)
         for prototype in scenario.prototypes:
-            made = make_changes(scenario, tasks, tasks.first_of(prototype))
+            made = make_changes(tasks, tasks.first_of(prototype))
             self._changes |= {
                 (prototype, name): changes for name, changes in made.items()
             }

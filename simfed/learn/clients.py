@@ -115,7 +115,7 @@ class Clients(Protocol):
         ...
 
     def measure(
-        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+        self, asked: Sequence[tuple[Order, Values]], beside: Units
     ) -> tuple[list[float | None], list[Any]]:
         """Return f_n of the clients of some orders, and the results of `beside`.
 
@@ -218,7 +218,7 @@ class Bench:
             own: its state; None: as it was before its first participation.
             sent: of its prototype; empty where the method joins nothing.
         """
-        return self.method.model(sent, self._own(who, own), who)
+        return self.method.model(sent, self._get_own_state(who, own), who)
 
     def flops(self, orders: Sequence[Order]) -> float:
         """Return roughly the work of orders of one prototype, to balance processes."""
@@ -242,7 +242,7 @@ class Bench:
 
         Returns:
             For each what the server gets, and the state after it, in which the upload
-                is under way.
+            is under way.
 
         Raises:
             RunFailed: where the method sends other fields than its plan says, or values
@@ -250,7 +250,7 @@ class Bench:
         """
         method, kit = self.method, self.kit
         losses = self._measure_first(orders, states)
-        begins = [self._begin(*pair) for pair in zip(orders, states, strict=True)]
+        begins = [self._prepare(*pair) for pair in zip(orders, states, strict=True)]
         trained: list[tuple[Any, State, Tensor | None]]
         if self._steps_locally:
             steps = [(who, round, method.local_steps(kit, who, round, down, own))
@@ -307,7 +307,7 @@ class Bench:
             model = self.model_of(task.who, own, model)
         return task.prototype, model, task.client, task.key
 
-    def _begin(
+    def _prepare(
         self, order: Order, state: ClientState
     ) -> tuple[Who, int, Values, State]:
         """Return an order's client, round, fields, start and own state.
@@ -326,9 +326,9 @@ class Bench:
                     )
                     weights = down["weights"] + move_positions(shift, self.kit.device)
                     down = {**down, "weights": weights}
-        return task.who, task.round, down, self._own(task.who, state.own)
+        return task.who, task.round, down, self._get_own_state(task.who, state.own)
 
-    def _own(self, who: Who, own: State | None) -> State:
+    def _get_own_state(self, who: Who, own: State | None) -> State:
         """Return a client's state; the first one where it has none."""
         return self.method.begin_client(self.kit, who) if own is None else own
 
@@ -411,7 +411,7 @@ class Bench:
             own, left = state.own, later[0].own
             later[0] = later[0]._replace(own=gone.own)
             if type(self.method).without is not Method.without:
-                before = self._own(who, gone.own)
+                before = self._get_own_state(who, gone.own)
 
                 def without(state: State | None) -> State:
                     assert state is not None
@@ -479,7 +479,7 @@ class Here:
         self.states[client] = self._bench.settle(client, self.state(client), name, fate)
 
     def measure(
-        self, asked: Sequence[tuple[Order, Values]], beside: Units = ([], [])
+        self, asked: Sequence[tuple[Order, Values]], beside: Units
     ) -> tuple[list[float | None], list[Any]]:
         """Measure losses of clients at models, beside other units."""
         bench = self._bench

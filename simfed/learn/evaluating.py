@@ -14,14 +14,10 @@ from typing import Any
 from torch import Tensor
 
 from simfed.fleet.contract import Evaluation, PersonalEvaluation
-from simfed.ground.method import Method, State
-from simfed.learn.clients import Unit, Units
-from simfed.learn.federation import Federation
-from simfed.learn.kit import Kit
+from simfed.ground.method import State
+from simfed.learn.clients import Bench, Unit, Units
 from simfed.learn.mixes import compute_own_mix, evaluate, evaluate_in_mix, join_tests
-from simfed.scenario import Scenario
 from simfed.scenario.model import ATTACK_SUCCESS
-from simfed.tasks.tasks import Tasks
 
 Evaluations = tuple[dict[str, Evaluation], dict[int, PersonalEvaluation]]
 """Per prototype, and per client where there is any."""
@@ -34,12 +30,10 @@ class Evaluating:
     models of their own one by one. Made by the host; knows no state of the run.
     """
 
-    def __init__(
-        self, scenario: Scenario, data: Federation, tasks: Tasks, kit: Kit
-    ) -> None:
+    def __init__(self, bench: Bench) -> None:
         """Take what models and data are made of; nothing is computed yet."""
-        self._scenario, self._data, self._tasks, self._kit = scenario, data, tasks, kit
-        self._method: Method = scenario.method.made
+        self._data, self._tasks, self._kit = bench.data, bench.tasks, bench.kit
+        self._scenario, self._method = bench.tasks.scenario, bench.method
 
     def units(self, server: State) -> Units:
         """Return the units that test the server's models.
@@ -49,7 +43,7 @@ class Evaluating:
 
         Returns:
             For each prototype a unit for each part of the test set, then the backdoor's
-                where there is one; and the FLOPs of each.
+            where there is one; and the FLOPs of each.
         """
         parts = self._kit.parts
         models = {

@@ -123,7 +123,7 @@ class HostedWorkload:
             self._pool = Processes(bench, workers) if pool is None else pool(bench)
             settings.callback(self._pool.close)
             self.safeguard = Safeguard(scenario, self.method.shared_loss)
-            self._evaluating = Evaluating(scenario, self.data, self.tasks, self.kit)
+            self._evaluating = Evaluating(bench)
             self._losses = OwnLosses(scenario, self.method, learns=learns)
             self._open: dict[tuple[int, int, int], Order] = {}
             """Orders whose uploads are under way, in the order in which they were
@@ -139,7 +139,7 @@ class HostedWorkload:
             self._gathers = 0
             """Merges of edge servers so far."""
             self._server: State = self.method.begin(self.kit)
-            self.held_models = HeldModels(scenario, streams, self.tasks, self._server)
+            self.held_models = HeldModels(streams, self.tasks, self._server)
             make_clients = clients or (
                 lambda bench, pool, held: Here(bench, pool, store)
             )
@@ -201,7 +201,7 @@ class HostedWorkload:
         )
         arrived = by_prototype(
             [
-                Arrival(self._own_order(upload).task.who, 0, upload.sent, weight)
+                Arrival(self._get_order(upload).task.who, 0, upload.sent, weight)
                 for upload, weight in weighed
             ]
         )
@@ -227,7 +227,7 @@ class HostedWorkload:
 
         Returns:
             The order, which is the contract's contribution. Its result is there when
-                somebody needed it.
+            somebody needed it.
 
         Raises:
             RunFailed: where the method sends other fields than its plan says.
@@ -299,16 +299,16 @@ class HostedWorkload:
 
         Returns:
             What came of it; `rolled_back` where the safeguard rejected it, and the
-                server then is as before.
+            server then is as before.
 
         Raises:
             RunFailed: where models or losses are not finite.
         """
         self.work_off()
-        uploads, arrivals = self._arrivals(round, contributions, weights)
+        uploads, arrivals = self._collect_arrivals(round, contributions, weights)
         if not uploads and self._noisy is None:
-            answers = self._pool.run(*self._tests(round))
-            evaluation, clients = self._evaluated(round, answers)
+            answers = self._pool.run(*self._list_tests(round))
+            evaluation, clients = self._evaluate(round, answers)
             before = self.safeguard.before()
             return Outcome(
                 round, self.version, losses=self._evaluating.successes(answers),
@@ -318,12 +318,14 @@ class HostedWorkload:
             lambda: self.method.first_losses(self.kit, self._server)
         )
         server, held = self._server, dict(self.held_models.held)
-        losses = self._merged(arrivals, round)
+        losses = self._merge_by_method(arrivals, round)
         after = self.safeguard.shared(losses)
         rejected = self.safeguard.rejects(before, after)
-        self._check_merged(losses, round, rejected=rejected)
+        self._check_merge(losses, round, rejected=rejected)
         # losses and tests in one go, as processes wait for each other after each
-        answers = self._measure(uploads, _NOTHING if rejected else self._tests(round))
+        answers = self._measure(
+            uploads, _NOTHING if rejected else self._list_tests(round)
+        )
         local = self._losses.after_merge(uploads)
         if rejected:
             self.safeguard.reject()
@@ -336,8 +338,8 @@ class HostedWorkload:
         self.held_models.settle(stands=not rejected)
         self._settle(uploads, "undone" if rejected else "merged")
         if rejected:
-            answers = self._pool.run(*self._tests(round))
-        evaluation, clients = self._evaluated(round, answers)
+            answers = self._pool.run(*self._list_tests(round))
+        evaluation, clients = self._evaluate(round, answers)
         for name, success in self._evaluating.successes(answers).items():
             losses[name] = {**losses.get(name, {}), **success}
         return Outcome(
@@ -367,9 +369,9 @@ class HostedWorkload:
             ):
                 self.discard(order)
             return
-        order = self._own_order(contribution)
+        order = self._get_order(contribution)
         if self._pending.get(order.task.client) is not order:
-            self._lose(order)
+            self._take_back(order)
             return
         order.lost = True
         # It is taken back where its client's state is needed next: trained with others,
@@ -379,7 +381,7 @@ class HostedWorkload:
         if self._lost_pending >= self.tasks.setting.participants:
             self.work_off()
 
-    def _lose(self, order: Order) -> None:
+    def _take_back(self, order: Order) -> None:
         del self._open[order.task.order]
         self._settle([order], "lost")
 
@@ -516,7 +518,7 @@ class HostedWorkload:
             self.take(order, result)
         for order in orders:
             if order.lost:
-                self._lose(order)
+                self._take_back(order)
         self._lost_pending = 0
 
     def take(self, order: Order, result: Result) -> None:
@@ -557,9 +559,9 @@ class HostedWorkload:
         of its own it is what that is joined with; empty: nothing.
         """
         server = self._server if order.edge is None else order.edge.server
-        return self._held_now(server, order.task.who, order.task.round)
+        return self._get_held_model(server, order.task.who, order.task.round)
 
-    def _held_now(self, server: State, who: Who, round: int) -> Values:
+    def _get_held_model(self, server: State, who: Who, round: int) -> Values:
         """Return the model that clients of a prototype hold, of a state of the server.
 
         It is made once per state, and is then the same object: units that are told
@@ -583,7 +585,7 @@ class HostedWorkload:
 
     # ---- the server ------------------------------------------------------------------
 
-    def _arrivals(
+    def _collect_arrivals(
         self,
         round: int,
         contributions: Sequence[Contribution],
@@ -596,7 +598,7 @@ class HostedWorkload:
 
         Returns:
             The orders, those that edge servers merged included, and what the method is
-                shown.
+            shown.
         """
         weights = weights or [1.0] * len(contributions)
         weighed = sorted(
@@ -610,16 +612,16 @@ class HostedWorkload:
             if isinstance(one, EdgeUpload):
                 del self._lent[one.task.client, one.task.key]
                 uploads += [order for merge in one.merged for order in merge]
-                arrivals += self._forwarded(one, staleness, weight)
+                arrivals += self._list_forwarded(one, staleness, weight)
             else:
-                order = self._own_order(one)
+                order = self._get_order(one)
                 uploads.append(order)
                 arrivals.append(Arrival(one.task.who, staleness, order.sent, weight))
         for order in uploads:
             del self._open[order.task.order]
         return uploads, arrivals
 
-    def _forwarded(
+    def _list_forwarded(
         self, edge: EdgeUpload, staleness: int, weight: float
     ) -> Iterator[Arrival]:
         """Return what an edge server sends of each prototype.
@@ -633,7 +635,7 @@ class HostedWorkload:
                 who = Who(edge.task.client, name, size, samples, edge.task.who.turn)
                 yield Arrival(who, staleness, edge.forwarded(name), weight, len(mine))
 
-    def _merged(
+    def _merge_by_method(
         self, arrivals: Sequence[Arrival], round: int
     ) -> dict[str, dict[str, float]]:
         """Let the server take the method's next step.
@@ -657,7 +659,7 @@ class HostedWorkload:
         wall_s["server"] += spent_s - (sum(wall_s.values()) - elsewhere_s)
         return {name: dict(by_name) for name, by_name in losses.items()}
 
-    def _check_merged(self, losses: Losses, round: int, *, rejected: bool) -> None:
+    def _check_merge(self, losses: Losses, round: int, *, rejected: bool) -> None:
         """Raises: `RunFailed` for models or losses that are not finite.
 
         A rejected merge may have some, and is undone.
@@ -682,7 +684,7 @@ class HostedWorkload:
                         "learning has diverged"
                     )
 
-    def _tests(self, round: int) -> Units:
+    def _list_tests(self, round: int) -> Units:
         """Return what evaluates the models, where that is due.
 
         Clients test their own.
@@ -690,22 +692,24 @@ class HostedWorkload:
         due = self.tasks.is_evaluated(round) and not self.method.personal
         return self._evaluating.units(self._server) if due else _NOTHING
 
-    def _evaluated(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
+    def _evaluate(self, round: int, answers: Sequence[Tensor]) -> Evaluations:
         """Return the evaluations that are due, of prototypes and of clients.
 
-        answers: what the units of `_tests` came to.
+        answers: what the units of `_list_tests` came to.
         """
         if not self.tasks.is_evaluated(round):
             return {}, {}
         if self.method.personal:
             sent = {
-                name: self._held_now(self._server, self.tasks.first_of(name), round)
+                name: self._get_held_model(
+                    self._server, self.tasks.first_of(name), round
+                )
                 for name in self.scenario.prototypes
             }
             return self._evaluating.of_clients(self.clients.test(sent))
         return self._evaluating.of_prototypes(answers)
 
-    def _own_order(self, contribution: Contribution) -> Order:
+    def _get_order(self, contribution: Contribution) -> Order:
         """Return a contribution as the order under way that it must be."""
         order = self._open.get(contribution.task.order)
         if order is None or order is not contribution:

@@ -339,7 +339,6 @@ class Kit:
         *,
         loss: Loss | None = None,
         correction: Callable[[Tensor], Tensor] | None = None,
-        rate: float | None = None,
         epochs: int | None = None,
         fixed: Sequence[slice] = (),
     ) -> tuple[Model, float]:
@@ -351,7 +350,6 @@ class Kit:
             model: weights and buffers at the beginning; not changed.
             loss: of a batch; None: mean cross-entropy, in the fastest passes there are.
             correction: weights → what is added to each step's gradient.
-            rate: in place of the scenario's.
             epochs: in place of the scenario's steps or epochs; see `batches`.
             fixed: places of weights that stay as they are.
         """
@@ -361,7 +359,7 @@ class Kit:
         with self.noise(who, round):
             losses = seat.trainer.descend(
                 batches,
-                self.rate(round) if rate is None else rate,
+                self.rate(round),
                 differentiate=None
                 if loss is None
                 else partial(seat.differentiate, loss),
@@ -574,7 +572,12 @@ class Kit:
         In training mode, batch norm uses the batch's statistics and moves
         `model["buffers"]`, in place.
         """
-        return self._seats[prototype].forward(model, samples, training)
+        seat = self._seats[prototype]
+        module = seat.flat.module.train(training)
+        values = seat.flat.named(model["weights"], model["buffers"])
+        with seat.listening() as heard:
+            logits = functional_call(module, values, (samples,))
+        return Passed(logits, heard[-1])
 
     def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
         """Return weight and bias of the last linear layer, as views.
@@ -717,7 +720,7 @@ class Kit:
 
         Returns:
             Samples, right answers and sum of losses, per group; logits where measures
-                need them.
+            need them.
         """
         some = find_stretch(len(self._data.test_labels), parts, part)
         logits = self.logits(prototype, model, self._data.test_samples[some])
@@ -814,13 +817,6 @@ class _Seat:
             yield heard
         finally:
             handle.remove()
-
-    def forward(self, model: Values, samples: Tensor, training: bool) -> Passed:
-        module = self.flat.module.train(training)
-        values = self.flat.named(model["weights"], model["buffers"])
-        with self.listening() as heard:
-            logits = functional_call(module, values, (samples,))
-        return Passed(logits, heard[-1])
 
     def head_at(self) -> tuple[int, tuple[int, int]]:
         """Return the last linear layer's place in the flat vector, and its shape.

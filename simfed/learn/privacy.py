@@ -84,7 +84,7 @@ class NoisyMeans:
             by_client.setdefault(arrival.who.client, []).append(arrival)
         below = 0
         for mine in by_client.values():
-            change, factor = self._change(kit, mine)
+            change, factor = self._sum_changes(kit, mine)
             values = change.values if isinstance(change, Sparse) else change
             norm = factor * torch.linalg.vector_norm(values.double()).item()
             if not math.isfinite(norm):
@@ -93,10 +93,11 @@ class NoisyMeans:
             shrunk = factor * min(1.0, self.clip / norm) if norm else 0.0
             changes[mine[0].who.prototype].append((change, shrunk))
         means = [
-            self._mean(kit, name, of_name, round) for name, of_name in changes.items()
+            self._make_mean(kit, name, of_name, round)
+            for name, of_name in changes.items()
         ]
         if self._adaptive is not None:
-            self._follow(self._adaptive, kit, below, len(by_client), round)
+            self._adapt_clip(self._adaptive, kit, below, len(by_client), round)
         return means
 
     def state(self) -> Mapping[str, Plain]:
@@ -107,7 +108,7 @@ class NoisyMeans:
         """Take up what `state` returned."""
         self.clip = state["clip"]
 
-    def _change(self, kit: Kit, mine: Sequence[Arrival]) -> tuple[Change, float]:
+    def _sum_changes(self, kit: Kit, mine: Sequence[Arrival]) -> tuple[Change, float]:
         """Return all that one client brings, and a factor on it."""
         weighed = [
             (
@@ -118,9 +119,9 @@ class NoisyMeans:
         ]
         if len(weighed) == 1:
             return weighed[0]
-        return kit.add(self._zeros(kit, mine[0].who.prototype), weighed), 1.0
+        return kit.add(self._make_zeros(kit, mine[0].who.prototype), weighed), 1.0
 
-    def _mean(
+    def _make_mean(
         self, kit: Kit, name: str, changes: Sequence[tuple[Change, float]], round: int
     ) -> Arrival:
         """Return the noisy mean of one prototype's changes as an arrival.
@@ -128,7 +129,7 @@ class NoisyMeans:
         Raises:
             RuntimeError: for an upload with entries that no noise covers.
         """
-        total = kit.add(self._zeros(kit, name), changes)
+        total = kit.add(self._make_zeros(kit, name), changes)
         draws = kit.generator("privacy", name, round)
         entries = self._shared_entries(name, round)
         if entries is None:
@@ -147,7 +148,7 @@ class NoisyMeans:
         }
         return Arrival(self._tasks.first_of(name), 0, values)
 
-    def _follow(
+    def _adapt_clip(
         self, adaptive: AdaptiveClip, kit: Kit, below: int, came: int, round: int
     ) -> None:
         """Set the clip of the next merge.
@@ -158,6 +159,6 @@ class NoisyMeans:
         share = 0.5 + (below - 0.5 * came + noise) / self._expected
         self.clip *= math.exp(-adaptive.rate * (share - adaptive.quantile))
 
-    def _zeros(self, kit: Kit, name: str) -> Tensor:
+    def _make_zeros(self, kit: Kit, name: str) -> Tensor:
         who = self._tasks.first_of(name)
         return torch.zeros(who.parameters, device=kit.device)

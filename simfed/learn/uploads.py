@@ -73,8 +73,8 @@ class Encoder:
 
         Returns:
             Field → what the server gets; field → bytes on the wire and entries told,
-                where they depend on the data; and the state with the upload among those
-                that are under way.
+            where they depend on the data; and the state with the upload among those
+            that are under way.
 
         Raises:
             RunFailed: where a value is not a finite number.
@@ -204,7 +204,7 @@ class Encoder:
         field: Field,
         value: Change,
         rest: Tensor | None,
-        share: float = 1.0,
+        share: float,
     ) -> Tensor | None:
         """Return the rest once what was sent, or a share of it, is back in it.
 

@@ -87,7 +87,7 @@ def find_coverage(kind: str, name: str) -> tuple[Coverage, ...]:
 
     Returns:
         The words of `privacy` in the class's own body; those of a base class do not
-            count.
+        count.
     """
     part = registry(kind).get(name)
     return tuple(getattr(part, "__dict__", {}).get("privacy", ()))
@@ -117,8 +117,8 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
 
     Yields:
         One error for each use, with the key, what stands there, and for parts the names
-            of those that would do. `policy` at the top is passed over where every group
-            has a policy of its own.
+        of those that would do. `policy` at the top is passed over where every group has
+        a policy of its own.
     """
     every_group = all(group.policy is not None for group in scenario.clients)
     for where, kind, got, coverage in dict.fromkeys(list_uses(scenario)):

@@ -31,7 +31,7 @@ class LocalEpochs:
 
         Returns:
             At least 1; None where its group does not say, and the scenario's `training`
-                counts.
+            counts.
         """
         if self._group_of is None:
             return None

@@ -20,9 +20,9 @@ def tasks():
 
 
 def ends(tasks):
-    plan, setting = tasks
+    _, setting = tasks
     who = setting.who(0)
-    changes = Changes(plan, setting, who, setting.task(1, 0, 0).plan.down["weights"])
+    changes = Changes(setting, who, setting.task(1, 0, 0).plan.down["weights"])
     return changes, ChangesDown({"weights": changes}), ChangesHeld({"weights": changes})
 
 

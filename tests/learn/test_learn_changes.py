@@ -253,8 +253,8 @@ def test_sizes_that_depend_on_the_data_are_those_of_the_payloads():
 class Diverging(Host):
     """An engine whose second round spoils the model."""
 
-    def _merged(self, arrivals, round):
-        losses = super()._merged(arrivals, round)
+    def _merge_by_method(self, arrivals, round):
+        losses = super()._merge_by_method(arrivals, round)
         if round == 2:
             self._server["only"]["weights"].fill_(float("nan"))
             losses = {"only": {"kd_loss": float("nan")}}

@@ -192,7 +192,7 @@ class FedAL(Personal):
         model: dict[str, Any] = {"weights": own["weights"], "buffers": own["buffers"]}
         learned = bool(down) and int(down["of_round"]) > 0
         if learned:
-            model = self._transferred(kit, who, round, down, model)
+            model = self._learn_from_others(kit, who, round, down, model)
         anchor = {name: value.clone() for name, value in model.items()}
 
         def loss(batch: Batch) -> Tensor:
@@ -205,7 +205,7 @@ class FedAL(Personal):
         after, _ = kit.descend(who, round, model, loss=loss if keeps else None)
         return {"logits": kit.logits(who.prototype, after, kit.public(round))}, after
 
-    def _transferred(
+    def _learn_from_others(
         self, kit: Kit, who: Who, round: int, down: Values, model: Values
     ) -> dict[str, Any]:
         """Return the model after it has learned from the others.
@@ -256,13 +256,17 @@ class FedAL(Personal):
         mean = sum(
             (a.weight / total) * z for a, z in zip(arrivals, logits, strict=True)
         )
-        net, loss = self._trained(kit, server["discriminator"], arrivals, round)
+        net, loss = self._train_discriminator(
+            kit, server["discriminator"], arrivals, round
+        )
         feedback = {}
         for a, z in zip(arrivals, logits, strict=True):
             leaf = z.clone().requires_grad_()
             whose = torch.full((len(z),), a.who.client, device=kit.device)
             [slope] = torch.autograd.grad(
-                self._told_apart(kit.setting, net, leaf, whose) * len(z), leaf
+                self._compute_discriminator_loss(kit.setting, net, leaf, whose)
+                * len(z),
+                leaf,
             )
             feedback[str(a.who.client)] = -slope
         state = {
@@ -279,7 +283,7 @@ class FedAL(Personal):
             for name, distance in distances.items()
         }
 
-    def _trained(
+    def _train_discriminator(
         self, kit: Kit, net: Tensor, arrivals: Sequence[Arrival], round: int
     ) -> tuple[Tensor, float]:
         """Return the discriminator after its steps, and the mean of their losses.
@@ -308,12 +312,14 @@ class FedAL(Personal):
         )
 
         def loss(leaf: Tensor, at: Tensor) -> Tensor:
-            return self._told_apart(kit.setting, leaf, outputs[at], whose[at])
+            return self._compute_discriminator_loss(
+                kit.setting, leaf, outputs[at], whose[at]
+            )
 
         net, losses = kit.minimise(net, loss, batches, self.server_rate, "adam")
         return net, sum(losses) / self.server_steps
 
-    def _told_apart(
+    def _compute_discriminator_loss(
         self, setting: Setting, net: Tensor, logits: Tensor, whose: Tensor
     ) -> Tensor:
         """Return the cross-entropy of the discriminator's guesses.

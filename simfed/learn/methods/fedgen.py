@@ -218,7 +218,7 @@ class FedGen(Ranged, Method):
             else _replace_head(kit, who, own, down["head"])
         )
         after, _ = kit.descend(
-            who, round, before, loss=self._loss(kit, who, round, down)
+            who, round, before, loss=self._make_loss(kit, who, round, down)
         )
         counts = kit.label_counts(who)
         if self.share == "model":
@@ -231,7 +231,7 @@ class FedGen(Ranged, Method):
         update = down["head"] - _flatten_head(kit, who.prototype, after)
         return {"update": update, "counts": counts}, after
 
-    def _loss(self, kit: Kit, who: Who, round: int, down: Values) -> Loss | None:
+    def _make_loss(self, kit: Kit, who: Who, round: int, down: Values) -> Loss | None:
         """Return the loss of local steps with generated embeddings.
 
         None where there is none to generate, and training is plain.
@@ -304,12 +304,12 @@ class FedGen(Ranged, Method):
             heads = [server["head"] - a.values["update"] for a in arrivals]
         counts = torch.stack([a.weight * a.values["counts"] for a in arrivals])
         after["shares"] = counts.sum(0) / counts.sum()
-        after["generator"], loss = self._trained(
+        after["generator"], loss = self._train_generator(
             kit, after, torch.stack(heads), counts, round
         )
         return after, {a.who.prototype: {"generator_loss": loss} for a in arrivals}
 
-    def _trained(
+    def _train_generator(
         self, kit: Kit, server: State, heads: Tensor, counts: Tensor, round: int
     ) -> tuple[Tensor, float]:
         """Return the generator after the server's steps, and their mean loss.

@@ -84,10 +84,10 @@ class FedOpt(Averaging):
         self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
     ) -> Values:
         mean = moved(before, arrivals)
-        stepped = self._stepped(before, mean["weights"] - before["weights"])
+        stepped = self._step(before, mean["weights"] - before["weights"])
         return {**stepped, "buffers": mean["buffers"]}
 
-    def _stepped(self, before: Values, change: Any) -> Values:
+    def _step(self, before: Values, change: Any) -> Values:
         """Return weights and moments after one step of the server's optimiser.
 
         Args:

@@ -269,7 +269,7 @@ class FedProto(Personal):
 
         Returns:
             `layer`, weight and bias end to end, and `at`, where they stand in the flat
-                weights.
+            weights.
         """
         import torch
 

@@ -131,11 +131,11 @@ class FedTGP(FedProto):
         centres = centres[counts > 0]
         most = self.margin * math.sqrt(self.width_of(kit.setting) / 512)
         margin = min(measure_gap(centres), most)
-        net, loss = self._trained(
+        net, loss = self._train_prototypes(
             kit, server["net"], means, labels, weights, margin, round
         )
         with torch.no_grad():
-            prototypes = self._prototypes(kit.setting, net)
+            prototypes = self._make_prototypes(kit.setting, net)
         has_mean = server["known"].clone()
         has_mean[counts > 0] = 1.0
         state = {"means": prototypes, "known": has_mean, "net": net}
@@ -145,7 +145,7 @@ class FedTGP(FedProto):
             for name, loss_by in losses.items()
         }
 
-    def _trained(
+    def _train_prototypes(
         self,
         kit: Kit,
         net: Tensor,
@@ -207,12 +207,14 @@ class FedTGP(FedProto):
         import torch
         import torch.nn.functional as F
 
-        far = torch.cdist(means, self._prototypes(setting, net), compute_mode=_EXACT)
+        far = torch.cdist(
+            means, self._make_prototypes(setting, net), compute_mode=_EXACT
+        )
         far = far + margin * F.one_hot(labels, setting.classes)
         each = F.cross_entropy(-far, labels, reduction="none")
         return (weights * each).sum() / weights.sum()
 
-    def _prototypes(self, setting: Setting, net: Tensor) -> Tensor:
+    def _make_prototypes(self, setting: Setting, net: Tensor) -> Tensor:
         """Return the network's vector for each class, (classes, width)."""
         width = self.width_of(setting)
         split = setting.classes * width

@@ -120,7 +120,7 @@ class KtPfl(Answering):
         for arrival, places, _ in self.answers(kit, arrivals, round):
             client = arrival.who.client
             share = arrival.weight * arrival.who.samples / samples
-            row, loss = self._learned(
+            row, loss = self._learn_coefficients(
                 coefficients[client], filled[:, places], client, share
             )
             coefficients[client] = row
@@ -129,7 +129,7 @@ class KtPfl(Answering):
         state = {"coefficients": coefficients, "answers": answers, "answered": answered}
         return {**server, **state}, losses
 
-    def _learned(
+    def _learn_coefficients(
         self, row: Tensor, answers: Tensor, client: int, share: float
     ) -> tuple[Tensor, float]:
         """Return a client's new coefficients, and its divergence before the steps.

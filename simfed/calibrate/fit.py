@@ -32,7 +32,11 @@ _PASSES = 3
 
 @dataclass(frozen=True, slots=True)
 class FitSample:
-    """Medians of one curve: sizes by name, seconds, and which points share a size."""
+    """Medians of one curve: sizes by name, seconds, and which points share a size.
+
+    All arrays have one entry per point. `simfed.calibrate.profiles` makes it from a
+    table.
+    """
 
     size: dict[str, Floats]
     seconds: Floats
@@ -94,13 +98,15 @@ class Candidate:
 def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
     """Return the law with the smallest cross-validated error.
 
-    Of near equals (10 %, 0.2 %) the first named. `names`: of `simfed.device.laws.LAWS`,
-    of which those take part whose sizes the sample has.
-
     Leaving out the smallest or largest size judges how a law extrapolates. So that this
     does not outweigh what was measured, laws take part only if they fit the points
     themselves nearly as well as the best (mean error within twice its own, or 1 %), and
-    if they have no more parameters than there are sizes. There must be two sizes.
+    if they have no more parameters than there are sizes.
+
+    Args:
+        names: of `simfed.device.laws.LAWS`, the simplest first: of near equals (10 %,
+        0.2 %) the first is taken. Those take part whose sizes the sample has.
+        sample: at least two sizes.
     """
     laws = [LAWS[name] for name in names if set(LAWS[name].needs) <= set(sample.size)]
     usable = [law for law in laws if len(law.parameters) <= len(sample.groups)]
@@ -115,6 +121,7 @@ def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
 
 
 def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
+    """Return a law fitted to all points, and what leaving each size out says of it."""
     parameters = fit_law(law, sample)
     residuals = _compute_log_errors(law, parameters, sample)
     held_out = np.zeros(len(sample))
@@ -142,7 +149,12 @@ def _log(ratios: Floats) -> Floats:
 
 
 def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
-    """Return the parameters of one law, all at least 0 and one above."""
+    """Return the parameters of one law, all at least 0 and one above.
+
+    Args:
+        law: to fit.
+        sample: has the sizes that the law needs.
+    """
     if law.features is None:
         values = _fit_roofline(law, sample)
     else:
@@ -160,8 +172,19 @@ def fit_law(law: CostLaw, sample: FitSample) -> dict[str, float]:
 def fit_relative(relative: Floats, weights: Floats | float = 1.0) -> Floats:
     """Return the θ ≥ 0 for which the rows of `relative`·θ are nearest to 1.
 
-    Wild rows count less; rows are features of points over their times. `weights`: of
-    each row's square root.
+    Non-negative least squares, three times over: wild rows count less in the next.
+
+    Args:
+        relative: features of points over their times, (points, features).
+        weights: of each row's square root, (points,).
+
+    Returns:
+        θ, (features,).
+
+    >>> sizes = np.array([1.0, 2.0, 4.0])
+    >>> seconds = 0.5 + 2 * sizes
+    >>> fit_relative(np.column_stack([np.ones(3), sizes]) / seconds[:, None]).round(6)
+    array([0.5, 2. ])
     """
     scale = _find_largest(relative)
     scaled, trust = relative / scale, np.ones(len(relative))

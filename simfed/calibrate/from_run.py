@@ -82,14 +82,24 @@ class _WorkedSeconds(NamedTuple):
 
 
 class MeasuredRun:
-    """The measurements of a deployed run, and what is made of them."""
+    """The measurements of a deployed run, and what is made of them.
+
+    `simfed calibrate fit --from RUN` makes one per run: `table` goes to a CSV file,
+    `speeds` and `server` into the scenario that `scenario` returns.
+    """
 
     def __init__(
         self, folder: Path, choose: Callable[[int], tuple[int, int]] | None = None
     ) -> None:
-        """Open a run; `choose` says which of so many rounds count, all if omitted.
+        """Open a run.
 
-        Raises: `InputError` for a run that was not deployed.
+        Args:
+            folder: the run directory.
+            choose: from the number of rounds to the first and last that count; all if
+            omitted.
+
+        Raises:
+            InputError: the run was not deployed.
         """
         self._run = open_run(folder)
         self._parts = load_parts(self._run, folder)
@@ -115,12 +125,13 @@ class MeasuredRun:
         self._processor = {_key(row): row for row in told}
 
     def table(self, host: bool) -> str:
-        """Return its participations as a table in CSV.
+        """Return its participations as a table in CSV, for `simfed calibrate fit`.
 
-        `simfed calibrate fit` reads such. `host`: what hosts took beside the phases as
-        well, as handling of messages.
+        Args:
+            host: also what hosts took beside the phases, as handling of messages.
 
-        Raises: `InputError` where no upload arrived.
+        Raises:
+            InputError: no upload arrived.
         """
         parts = self._parts
         faster = {speed.group: speed.faster for speed in self.speeds}
@@ -195,7 +206,11 @@ class MeasuredRun:
 
     @cached_property
     def speeds(self) -> list[GroupSpeed]:
-        """The rates and speeds of each group's transfers and devices."""
+        """The rates and speeds of each group's transfers and devices.
+
+        Raises:
+            InputError: latencies differ from message to message.
+        """
         if self._parts.topology.delays is not None:
             allowed = "constant latencies"
             got = "some that differ from message to message"
@@ -229,7 +244,11 @@ class MeasuredRun:
         """Return its scenario with the measured profile and rates, as YAML.
 
         Speeds of groups and the server's seconds stand in it, too. A speed that is
-        drawn stays as it is. `noise`: the profile knows that of all work.
+        drawn stays as it is.
+
+        Args:
+            profile: the name of the measured one.
+            noise: the profile knows that of all work.
         """
         plain: dict[str, Plain] = yaml.safe_load(dump_scenario(self._parts.scenario))
         for group in plain["clients"]:
@@ -300,7 +319,12 @@ def _median(values: list[float]) -> float:
 
 
 def join_rows(runs: Sequence[MeasuredRun], host: bool) -> str:
-    """Return CSV of several runs' activities, under one header."""
+    """Return CSV of several runs' activities, under one header.
+
+    Args:
+        runs: of the same devices.
+        host: as for `MeasuredRun.table`.
+    """
     first, *others = [run.table(host) for run in runs]
     return first + "".join(text.partition("\n")[2] for text in others)
 
@@ -312,6 +336,10 @@ def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str,
     scatter unlike one another (work under a quota passes at once or waits, so that a
     median is the one or the other), medians with that law have other means. Laws stay
     as they are.
+
+    Args:
+        document: the profile, which stays as it is.
+        table: what it was fitted to.
     """
     profile: dict[str, Plain] = copy.deepcopy(dict(document))
     scatter = profile.get("noise", {}).items()

@@ -1,6 +1,7 @@
 """Times the learning side's own functions on this machine: the raw table.
 
-A calibration profile is fitted to it.
+A calibration profile is fitted to it. `MeasurementPlan` says what, `measure` goes
+through it, `ModelBench` makes the calls.
 
 What is timed is what a run calls (`simfed.learn.passes`, `losses`, `flat`;
 `simfed.compress`): a single client's gradient from the received weights, the
@@ -29,7 +30,6 @@ from __future__ import annotations
 
 import contextlib
 import csv
-import os
 import platform
 import sys
 import time
@@ -38,7 +38,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import TextIO
 
 import numpy as np
 import torch
@@ -66,11 +65,10 @@ from simfed.learn.precision import exact_float32, same_algorithms
 _CALL_COLUMNS = ("k", "samples", "steps", "seconds", "clock", "preempted")
 COLUMNS = (*WORK_COLUMNS, *_CALL_COLUMNS, *MACHINE_COLUMNS)
 
-_LINEAR_ALGEBRA = ("powersgd", "svd")
-"""Codecs that call NumPy's."""
-
 _SETTING = ("machine", "cpu", "governor", "device", "threads", "manner")
 """The columns that must not change within one table."""
+
+_ELSEWHERE = "measure into another file"
 
 _TRIES = 3
 """Calls per repeat in the hope of one that is not preempted."""
@@ -126,7 +124,12 @@ class MeasurementPlan:
         return ", ".join(words)
 
     def cases(self, model: str, dataset: str) -> list[MeasuredCase]:
-        """Return all cases of one model."""
+        """Return all cases of one model, K and sizes ascending within a kind of work.
+
+        Args:
+            model: a registered model.
+            dataset: whose samples it takes.
+        """
         d, buffers = facts(model, dataset).parameters, facts(model, dataset).buffers
         ks = [k for k in sorted(set(self.ks)) if k <= d]
         per_strategy = [
@@ -151,7 +154,10 @@ class MeasurementPlan:
         return cases
 
     def left_out(self) -> list[str]:
-        """Return a sentence for each model that has fewer entries than some K."""
+        """Return a sentence for each model that has fewer entries than some K.
+
+        None where no kind of work of the plan has a K.
+        """
         if not any(QUANTITIES[quantity].per_strategy for quantity in self.quantities):
             return []
         sentences = []
@@ -164,26 +170,6 @@ class MeasurementPlan:
                 )
         return sentences
 
-    def threads_beside(self) -> list[str]:
-        """Return a sentence where NumPy may take other threads than `threads`.
-
-        Its linear algebra settles that from outside, before Python starts.
-        """
-        codec_of = {
-            s: codec_from_spec(s, where="--strategies") for s in self.strategies
-        }
-        codecs = [s for s, codec in codec_of.items() if codec.name in _LINEAR_ALGEBRA]
-        settings = {
-            os.environ.get(name) for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS")
-        }
-        if not codecs or str(self.threads) in settings:
-            return []
-        return [
-            f"{listed(codecs)} may be timed with the threads of NumPy's linear "
-            f"algebra, all cores: "
-            f"set OPENBLAS_NUM_THREADS={self.threads} before measuring"
-        ]
-
 
 def measure(
     plan: MeasurementPlan,
@@ -193,13 +179,21 @@ def measure(
 ) -> int:
     """Append what is missing of the plan to the CSV table `out`.
 
-    Returns how often a case was measured. `progress(done, total, what)` is told of
-    every repeat of a case. A table that is there goes on where it stopped: cases are
-    repeated until each was measured `plan.repeat` times.
+    A table that is there goes on where it stopped: cases are repeated until each was
+    measured `plan.repeat` times.
 
-    Raises: `InputError` for names, sizes and devices that do not exist, a plan without
-    a case, and a table of another machine or setting; `Interrupted` on Ctrl-C, every
-    row so far being in the table.
+    Args:
+        plan: what to measure, and how often.
+        out: the table; its folder is made.
+        progress: told of every repeat of a case: done, in all, what.
+
+    Returns:
+        How often a case was measured.
+
+    Raises:
+        InputError: names, sizes or devices that do not exist, a plan without a case, a
+        table of another machine or setting.
+        Interrupted: Ctrl-C; every row so far is in the table.
     """
     _check_plan(plan)
     out = Path(out)
@@ -226,7 +220,10 @@ def measure(
     threads = torch.get_num_threads()
     torch.set_num_threads(plan.threads)
     try:
-        with _open_table(out) as file:
+        with writing(out):
+            out.parent.mkdir(parents=True, exist_ok=True)
+            table = open(out, "a", newline="", encoding="utf-8")  # noqa: SIM115
+        with table as file:
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
@@ -234,11 +231,11 @@ def measure(
                 for case, seconds, preempted, last in _time_cases(
                     plan, model, dataset, times
                 ):
-                    name, quantity = model, case.quantity
+                    quantity = case.quantity
                     row = {
                         **common,
                         "quantity": quantity,
-                        "model": name,
+                        "model": model,
                         "dataset": dataset,
                         "strategy": case.strategy,
                         "k"
@@ -257,7 +254,7 @@ def measure(
                     new += last
                     if last and progress is not None:
                         progress(
-                            new, total, (f"{name} {quantity} {case.strategy}").rstrip()
+                            new, total, f"{model} {quantity} {case.strategy}".rstrip()
                         )
     except KeyboardInterrupt:
         raise Interrupted(
@@ -270,7 +267,15 @@ def measure(
 
 
 def describe_machine(device: str, threads: int) -> dict[str, str]:
-    """Return this machine's description in every row, without any name."""
+    """Return this machine's description in every row, without any name.
+
+    Args:
+        device: `cpu` or `cuda`.
+        threads: of PyTorch.
+
+    Returns:
+        `MACHINE_COLUMNS`, but for the columns of a row's own time and manner.
+    """
     return {
         "machine": f"{platform.system()} {platform.machine()}",
         "cpu": _find_cpu_model(),
@@ -292,25 +297,35 @@ _CaseKey = tuple[str, _Shape, MeasuredCase]
 
 
 def _find_shape(dataset: str) -> _Shape:
+    """Return the shape of a data set's samples, and its number of classes."""
     sizes = dataset_facts(dataset)
     return sizes.input_shape, sizes.classes
 
 
 def _check_plan(plan: MeasurementPlan) -> None:
+    """Check a plan before anything is timed.
+
+    Raises:
+        InputError: it has a name, number or device that cannot be, or no case.
+    """
     if plan.device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=plan.device)
     if plan.device == "cuda" and not torch.cuda.is_available():
         raise InputError(
             "cpu", where="--device", got="cuda", problem="PyTorch sees no CUDA device"
         )
-    lists = {"--k": plan.ks, "--batch": plan.batches, "--samples": plan.samples}
-    counts = {"--repeat": plan.repeat, "--threads": plan.threads, "--steps": plan.steps}
-    for name, values in (
-        lists | {name: (count,) for name, count in counts.items()}
-    ).items():
-        for value in values:
-            if value < 1:
-                raise InputError("whole numbers of at least 1", where=name, got=value)
+    counts = {
+        "--k": plan.ks,
+        "--batch": plan.batches,
+        "--samples": plan.samples,
+        "--repeat": (plan.repeat,),
+        "--threads": (plan.threads,),
+        "--steps": (plan.steps,),
+    }
+    for name, values in counts.items():
+        if min(values, default=1) < 1:
+            allowed, least = "whole numbers of at least 1", min(values)
+            raise InputError(allowed, where=name, got=least)
     if plan.threads > most_processes():
         allowed = f"at most {most_processes()}, a few for each core"
         raise InputError(allowed, where="--threads", got=plan.threads)
@@ -325,12 +340,11 @@ def _check_plan(plan: MeasurementPlan) -> None:
         registry("model").get(model, where="--models")
         facts(model, dataset)
         if shapes.setdefault(model, _find_shape(dataset)) != _find_shape(dataset):
-            allowed, hint = (
-                "one shape of samples for each model",
-                ("measure into a table of each"),
-            )
             raise InputError(
-                allowed, where="--models", got=f"{model} on two", hint=hint
+                "one shape of samples for each model",
+                where="--models",
+                got=f"{model} on two",
+                hint="measure into a table of each",
             )
     left_out = plan.left_out()
     if any(plan.cases(model, dataset) for model, dataset in plan.models):
@@ -350,23 +364,18 @@ def _is_alone_on_a_cpu(plan: MeasurementPlan) -> bool:
     return plan.device == "cpu" and plan.threads == 1
 
 
-def _open_table(out: Path) -> TextIO:
-    """Return the table to append to.
-
-    Raises: `InputError` where it cannot be written.
-    """
-    with writing(out):
-        out.parent.mkdir(parents=True, exist_ok=True)
-        return open(out, "a", newline="", encoding="utf-8")
-
-
 def _count_measured(
     out: Path, machine: dict[str, str], plan: MeasurementPlan
 ) -> Counter[_CaseKey]:
     """Return how often each case of a model was measured in a table.
 
-    Raises: `InputError` for one of another machine or setting, or of a model of the
-    plan on other samples.
+    Args:
+        out: the table, which need not be there.
+        machine: columns that must be the same in every row.
+        plan: whose models must have been measured on the same samples.
+
+    Raises:
+        InputError: the table is of another machine or setting, or of other samples.
     """
     done: Counter[_CaseKey] = Counter()
     tries: Counter[_CaseKey] = Counter()
@@ -375,11 +384,12 @@ def _count_measured(
     for line, row in _read_rows(out):
         for column in _SETTING:
             if row[column] != machine[column]:
-                allowed = (
-                    f"a table of this machine and setting ({column} {machine[column]})"
+                raise InputError(
+                    f"a table of this machine and setting ({column} {machine[column]})",
+                    where=str(out),
+                    got=row[column],
+                    hint=_ELSEWHERE,
                 )
-                hint = "measure into another file"
-                raise InputError(allowed, where=str(out), got=row[column], hint=hint)
         try:
             case = MeasuredCase(
                 row["quantity"], row["strategy"], int(row["k"] or row["samples"])
@@ -395,12 +405,11 @@ def _count_measured(
             with contextlib.suppress(InputError):
                 shapes[dataset] = _find_shape(dataset)
         if wanted.get(model, shapes[dataset]) != shapes[dataset]:
-            allowed, hint = (
-                f"a table of {model} on the same samples",
-                ("measure into another file"),
-            )
             raise InputError(
-                allowed, where=f"{out}: line {line}", got=dataset, hint=hint
+                f"a table of {model} on the same samples",
+                where=f"{out}: line {line}",
+                got=dataset,
+                hint=_ELSEWHERE,
             )
         key = model, shapes[dataset], case
         tries[key] += 1
@@ -427,16 +436,29 @@ def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
 
 
 def _is_last_attempt(seconds: float, preempted: int, attempt: int) -> bool:
-    """Return whether this attempt ends a repeat, so that no other follows."""
+    """Return whether this attempt ends a repeat, so that no other follows.
+
+    Args:
+        seconds: it took.
+        preempted: so often the processor was taken away.
+        attempt: from 1.
+    """
     return preempted == 0 or attempt == _TRIES or seconds > _SLICE_S
 
 
 def _time_cases(
     plan: MeasurementPlan, model: str, dataset: str, times: dict[MeasuredCase, int]
 ) -> Iterator[tuple[MeasuredCase, float, int, bool]]:
-    """Yield (case, seconds, preemptions, whether it counts) of one model.
+    """Yield the timed calls of one model, whose cases take turns.
 
-    Cases take turns; what counts is a repeat.
+    Args:
+        plan: how calls are made.
+        model: a registered model.
+        dataset: whose samples it takes.
+        times: case → repeats that are missing.
+
+    Yields:
+        Case, seconds, preemptions, and whether the call ends a repeat.
     """
     if not times:
         return
@@ -455,7 +477,11 @@ def _time_cases(
 
 
 class ModelBench:
-    """One model on one device, with all that the learning side's functions need."""
+    """One model on one device, with all that the learning side's functions need.
+
+    Samples, labels and targets are random, of the right shapes. `prepare` gives the
+    call of a case, `time` makes it.
+    """
 
     def __init__(
         self,
@@ -463,6 +489,14 @@ class ModelBench:
         facts: ModelFacts,
         plan: MeasurementPlan,
     ) -> None:
+        """Build the model twice, as a server's and as a client's.
+
+        Args:
+            model: a registered model.
+            facts: its sizes.
+            plan: how calls are made; its largest batch and public set bound the
+            samples.
+        """
         self._plan = plan
         self.clock = (
             time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
@@ -496,7 +530,10 @@ class ModelBench:
         self.other_things = np.zeros(_OTHER_THINGS if plan.pace_s else 0, np.uint8)
 
     def time(self, case: MeasuredCase) -> tuple[float, int]:
-        """Make one call of a case; return its seconds, and its preemptions."""
+        """Make one call of a case, and return its seconds and preemptions.
+
+        Seconds of training are of one step, of several in a row their mean.
+        """
         with exact_float32(), same_algorithms():  # as in a run
             call = self.prepare(case)
             self._wait()
@@ -520,7 +557,10 @@ class ModelBench:
     # ---- one method per kind of work: prepares a call and returns it -----------------
 
     def _training(self, case: MeasuredCase) -> Callable[[], object]:
-        """Return training from the received weights to the gradient in the residual."""
+        """Return a call: training from the received weights to the gradient.
+
+        The gradient is added to the residual.
+        """
 
         def call() -> None:
             for _ in range(self._plan.steps):
@@ -529,7 +569,7 @@ class ModelBench:
         return call
 
     def _private(self, case: MeasuredCase) -> Callable[[], object]:
-        """Return training steps with clipped gradients of samples, and noise."""
+        """Return a call: training with clipped gradients of samples, and noise."""
         draws = torch.Generator().manual_seed(0)
 
         def call() -> None:
@@ -544,10 +584,12 @@ class ModelBench:
         return call
 
     def _compression(self, case: MeasuredCase) -> Callable[[], object]:
+        """Return a call: compression of residual and gradient."""
         self.step(_FILLER)
         return lambda: self.encode(case)
 
     def _decompression(self, case: MeasuredCase) -> Callable[[], object]:
+        """Return a call: the server's addition of a payload to its weights."""
         self.step(_FILLER)
         payload = self.encode(case)
         weights, codec = self.server.weights, self._players[case.strategy].codec
@@ -564,6 +606,8 @@ class ModelBench:
         return call
 
     def _inference(self, case: MeasuredCase) -> Callable[[], object]:
+        """Return a call: the logits of the public set."""
+
         def call() -> torch.Tensor:
             self.client.weights.copy_(self.server.weights)
             return self._client_passes.logits(self._public[: case.size])
@@ -571,7 +615,10 @@ class ModelBench:
         return call
 
     def _distillation(self, case: MeasuredCase) -> Callable[[], object]:
-        """Return one student step on the public set: loss, gradient, new weights."""
+        """Return a call: one student step on the public set.
+
+        It is loss, gradient and new weights, in parts as a run has them.
+        """
 
         def call() -> None:
             self._gradient.zero_()
@@ -582,7 +629,7 @@ class ModelBench:
         return call
 
     def _evaluation(self, case: MeasuredCase) -> Callable[[], object]:
-        """Return the test of samples: right answers and the loss."""
+        """Return a call: the test of samples, right answers and the loss."""
         labels = torch.zeros(case.size, dtype=torch.long, device=self._public.device)
 
         def call() -> None:
@@ -637,13 +684,11 @@ class ModelBench:
         return payload
 
     def _distil(self, part: slice) -> torch.Tensor:
-        def loss(logits: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-            value, gradient = kl_sum(self._targets[part], logits, 1.0)
-            return value, gradient
-
-        samples = self._public[part]
         return self._server_passes.gradient(
-            samples, loss, self._gradient, training=False
+            self._public[part],
+            lambda logits: kl_sum(self._targets[part], logits, 1.0),
+            self._gradient,
+            training=False,
         )
 
     def _flat_model(self, model: str, facts: ModelFacts) -> FlatModel:

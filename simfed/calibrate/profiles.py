@@ -1,4 +1,10 @@
-"""Fits a profile to measured rows, and finds its errors on others (needs scipy)."""
+"""Fits a profile to measured rows, and finds its errors on others (needs scipy).
+
+`fit_profile` goes through the kinds of work: medians of each curve become a sample
+(`_build_sample`), the sample a law (`simfed.calibrate.fit`) with its spread, laws and
+rows the nodes of the profile's file. Sentences on what the table cannot tell come with
+it.
+"""
 
 from __future__ import annotations
 
@@ -73,7 +79,11 @@ class CurveReport:
 
 @dataclass(frozen=True, slots=True)
 class Calibration:
-    """A profile as its file will say it, and the report that goes with it."""
+    """A profile as its file will say it, and the report that goes with it.
+
+    `format_profile` writes `document`; `simfed calibrate fit` prints `curves` and
+    `notes`.
+    """
 
     document: dict[str, Plain]
     curves: tuple[CurveReport, ...]
@@ -101,14 +111,17 @@ def fit_profile(
 
     Args:
         table: rows of one machine, see `read_table`. Training that was measured with
-            several numbers of steps in a row tells what its beginning takes, and what
-            of its scatter is each step's own.
+        several numbers of steps in a row tells what its beginning takes, and what of
+        its scatter is each step's own.
         kind: `law` fits a law to every curve of at least two sizes and keeps the rows
-            of the others; `table` keeps the medians of all rows. Both come with noise
-            and uncertainty, where rows were repeated, and with laws for other models,
-            where `models` are known.
+        of the others; `table` keeps the medians of all rows. Both come with noise and
+        uncertainty, where rows were repeated, and with laws for other models, where
+        `models` are known.
         name: the profile's name.
         models: sizes of the measured models, for laws that count d or FLOPs.
+
+    Returns:
+        The file's contents, a report for each curve, and notes.
     """
     table, models = add_starts(table), models or {}
     samples = {key: _build_sample(table, [key], models) for key in table.keys}
@@ -250,7 +263,14 @@ def _report_curves(
     between: float,
     repeats: Mapping[Key, int],
 ) -> list[CurveReport]:
-    """Return fits of all curves of a kind of work, with uncertainty and remarks."""
+    """Return fits of all curves of a kind of work, with uncertainty and remarks.
+
+    Args:
+        samples: of each curve.
+        fitted: those with a law.
+        between: how much sessions differ, in log-time.
+        repeats: rows of each curve's size with the fewest.
+    """
     typical = estimate_typical_variance(
         [(candidate, samples[key]) for key, candidate in fitted.items()]
     )
@@ -283,7 +303,14 @@ def _build_work_node(
     across: Sequence[tuple[CurveReport, FitSample]],
     kind: str,
 ) -> dict[str, Plain]:
-    """Return the part of the profile's file on one kind of work."""
+    """Return the part of the profile's file on one kind of work.
+
+    Args:
+        reports: of its curves.
+        samples: what these were fitted to.
+        across: laws for other models, each with its sample.
+        kind: `law` or `table`.
+    """
     node: dict[str, Plain] = {}
     for report, sample in [
         *[(report, samples[report.key]) for report in reports],
@@ -306,7 +333,10 @@ def _build_work_node(
 def _fit_across_models(
     quantity: str, table: MeasuredRows, models: Mapping[str, ModelWork]
 ) -> list[tuple[CurveReport, FitSample]]:
-    """Laws for models that were not measured, from at least two that were."""
+    """Return laws for models that were not measured, from at least two that were.
+
+    Each comes with its sample; empty where work is beside any model.
+    """
     reports: list[tuple[CurveReport, FitSample]] = []
     if QUANTITIES[quantity].beside:
         return reports
@@ -357,7 +387,13 @@ def _estimate_model_error(
 def _build_sample(
     table: MeasuredRows, keys: Sequence[Key], models: Mapping[str, ModelWork]
 ) -> FitSample:
-    """Return the medians of some curves as points with their sizes."""
+    """Return the medians of some curves as points with their sizes.
+
+    Args:
+        table: of measured rows.
+        keys: the curves, of one model or of several.
+        models: works, whose d and FLOPs are sizes as well.
+    """
     features: list[dict[str, float]] = []
     seconds: list[float] = []
     group: dict[tuple[str, float], int] = {}
@@ -451,7 +487,11 @@ def _build_provenance(table: MeasuredRows) -> dict[str, Plain]:
 def build_shape_node(work: ModelWork | None) -> dict[str, Plain]:
     """Return the shape that rows were measured on, as the file says it.
 
-    Empty where that is not known.
+    Args:
+        work: of the model; None: nobody knows.
+
+    Returns:
+        Empty where the shape is not known.
     """
     if work is None or not (
         work.input_shape or work.parameters == 0 < work.train_flops
@@ -469,6 +509,7 @@ def build_shape_node(work: ModelWork | None) -> dict[str, Plain]:
 
 
 def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
+    """Return the medians of a curve by size, sessions averaged."""
     variable = QUANTITIES[key[0]].variable
     rows: dict[float, str] = {}
     for group in sample.groups:
@@ -484,6 +525,7 @@ def _build_rows_node(key: Key, sample: FitSample) -> dict[float, str]:
 
 
 def _build_law_node(report: CurveReport, sample: FitSample) -> dict[str, Plain]:
+    """Return a fitted law with its range and its errors, as the file says it."""
     candidate = report.candidate
     assert candidate is not None
     law = candidate.law
@@ -529,7 +571,12 @@ def _round_share(x: float | None) -> float | None:
 
 
 def format_profile(document: Mapping[str, Plain], header: str = "") -> str:
-    """Return the profile's YAML, with rows on one line, like a table."""
+    """Return the profile's YAML, with rows on one line, like a table.
+
+    Args:
+        document: `Calibration.document`.
+        header: lines of a comment at the top.
+    """
 
     class Dumper(yaml.SafeDumper):
         def ignore_aliases(self, data: object) -> bool:

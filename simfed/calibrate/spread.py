@@ -32,9 +32,15 @@ _LEAST_BOUND = 0.015  # errors below it are not outliers, whatever the others ar
 def estimate_typical_variance(
     fitted: Sequence[tuple[Candidate, FitSample]],
 ) -> float | None:
-    """Return the median over curves with sizes that could be left out.
+    """Return the median variance of curves with sizes that could be left out.
 
-    None where there is none. (A mean would let one bad curve spoil the others.)
+    A mean would let one bad curve spoil the others.
+
+    Args:
+        fitted: curves of one kind of work, each with what it was fitted to.
+
+    Returns:
+        In log-time, squared; None where there is no such curve.
     """
     own = [_estimate_variance(*one) for one in fitted if len(one[0].held_out)]
     return float(np.median(own)) if own else None
@@ -74,8 +80,15 @@ def estimate_coverage(
 ) -> float | None:
     """Return the share of left-out medians inside their intervals.
 
-    A size's own errors are no part of its interval. None where no size could be left
-    out.
+    A size's own errors are no part of its interval.
+
+    Args:
+        candidate: the fitted law.
+        sample: what it was fitted to.
+        typical: of the same kind of work, by `estimate_typical_variance`.
+
+    Returns:
+        None where no size could be left out.
     """
     if not len(candidate.held_out):
         return None

@@ -1,10 +1,8 @@
 """The beginning of a participation's training, told from rows of unlike steps.
 
-It takes seconds beside its steps.
-
-n steps take starting + n·step: cold caches, the loop's own setting out. Rows of one
-number of steps cannot tell the two apart: those of few would make many steps too slow,
-and the other way round.
+It takes seconds beside its steps: n steps take starting + n·step, by cold caches and
+the loop's own setting out. Rows of one number of steps cannot tell the two apart: those
+of few would make many steps too slow, and the other way round.
 """
 
 from __future__ import annotations
@@ -27,8 +25,11 @@ _LEAST = 0.05
 def add_starts(table: MeasuredRows) -> MeasuredRows:
     """Return the table with a row of `starting` for each model that tells it.
 
-    Its training was measured with several numbers of steps; what beginning takes is
-    left out of the rows of training.
+    Those are models whose training was measured with several numbers of steps. What
+    beginning takes is left out of their rows of training.
+
+    Args:
+        table: of measured rows; it stays as it is.
     """
     of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = {}
     for row in table.rows:

@@ -20,7 +20,7 @@ import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import yaml
@@ -43,7 +43,10 @@ _STAND_INS = (
     "resnet18",
 )
 _DATASET = "mnist-mini"
-_WORK = ("training", "compression")
+_NO_WORK = ("round", "server", "waiting")
+"""Phases in which no client is at work."""
+_LEAST_CV = 1e-9
+"""Rounding errors of instants are no scatter."""
 _VARIED = 1.5
 """Sizes of one client's messages that differ by less than this do not tell latency from
 rate."""
@@ -83,7 +86,11 @@ class TwinClient:
 
 @dataclass(frozen=True)
 class Twin:
-    """A fleet and a server that take as long as the logged ones."""
+    """A fleet and a server that take as long as the logged ones.
+
+    `fit_twin` makes it, `write` gives a scenario of it, `predict` says how long further
+    rounds take.
+    """
 
     clients: tuple[TwinClient, ...]
     server: FittedNumber
@@ -108,9 +115,14 @@ class Twin:
     def predict(self, rounds: int, confidence: float = 0.9) -> Forecast:
         """Return the mean length of so many further rounds, with an interval.
 
-        It is the one that the scatter of the logged ones leaves.
+        It is the one that the scatter of the logged rounds leaves (Student's t).
 
-        Raises: `InputError` where only one round tells of it.
+        Args:
+            rounds: how many.
+            confidence: of the interval, from 0 to 1.
+
+        Raises:
+            InputError: only one round tells of the scatter.
         """
         from scipy import stats
 
@@ -134,8 +146,15 @@ class Twin:
         """Write the scenario to `out`, and return the paths.
 
         Its clients are a CSV table beside it, and where joules are known there is a
-        profile. `model`: what stands for the logged model; the one of nearest size if
-        omitted.
+        profile.
+
+        Args:
+            out: the scenario's file.
+            model: what stands for the logged model; the one of nearest size if omitted.
+            source: what the log is called in the scenario's comment.
+
+        Raises:
+            InputError: a file cannot be written.
         """
         model = model or self._nearest_model()
         table, profile = (
@@ -158,6 +177,7 @@ class Twin:
         return float(np.mean([client.work.value for client in self.clients]))
 
     def _nearest_model(self) -> str:
+        """Return the model whose bytes are nearest to the logged messages'."""
         sizes = [c.upload_bytes or c.download_bytes for c in self.clients]
         logged = [size for size in sizes if size]
         if not logged:
@@ -258,6 +278,7 @@ class Twin:
         )
 
     def _profile(self, model: str) -> dict[str, Plain]:
+        """Return a profile of the client whose speed is 1, with its watts."""
         from simfed.learn.catalogue import facts
 
         seconds = {name: {model: f"{s:.7g} s"} for name, s in self._work_s().items()}
@@ -379,6 +400,8 @@ class _RoundSpan(NamedTuple):
 
 
 class _LoggedWork(NamedTuple):
+    """The work of one client in one round."""
+
     client: str
     phases_s: dict[str, float]
     work_s: float
@@ -388,18 +411,20 @@ class _LoggedWork(NamedTuple):
     def of(
         cls, number: int, rows: Sequence[LogRow], span: _RoundSpan
     ) -> list[_LoggedWork]:
-        by_client: dict[str, list[LogRow]] = {}
-        for row in rows:
-            if row.phase not in ("round", "server", "waiting"):
-                by_client.setdefault(row.client, []).append(row)
+        """Return the work of each client in a round.
+
+        Args:
+            number: the round's.
+            rows: the log's lines on it.
+            span: from when to when it lasted.
+        """
+        by_client = _group_by_client(row for row in rows if row.phase not in _NO_WORK)
         if any(by_client):  # what is said of all together adds nothing
             by_client.pop("", None)
         if not by_client:
             return [cls("", {}, span.length_s - span.server_s, {})]
         flights = []
-        for client, its_rows in sorted(
-            by_client.items(), key=lambda item: _make_sort_key(item[0])
-        ):
+        for client, its_rows in by_client.items():
             phases_s: dict[str, float] = {}
             sizes: dict[str, float] = {}
             for row in its_rows:
@@ -413,10 +438,16 @@ class _LoggedWork(NamedTuple):
         return flights
 
 
-def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _RoundSpan]:
-    """Return a round lasts until the next one's start.
+_Row = TypeVar("_Row", LogRow, _LoggedWork)
 
-    The last one as long as its lines say.
+
+def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _RoundSpan]:
+    """Return a round's beginning and length: until the next one's start.
+
+    The last one is as long as its lines say.
+
+    Raises:
+        InputError: a round ends after the next one has begun.
     """
     starts = {
         number: min(row.started_at_s for row in rows)
@@ -426,7 +457,7 @@ def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _RoundS
     spans = {}
     for at, number in enumerate(numbers):
         rows = by_round[number]
-        work = [row for row in rows if row.phase not in ("round", "server", "waiting")]
+        work = [row for row in rows if row.phase not in _NO_WORK]
         busy = [row for row in work if row.client] or work
         end_s = max(row.finished_at_s for row in rows)
         whole = any(not row.client for row in rows)
@@ -453,13 +484,9 @@ def _compute_round_spans(by_round: dict[int, list[LogRow]]) -> dict[int, _RoundS
 
 
 def _fit_clients(flights: Sequence[_LoggedWork]) -> tuple[TwinClient, ...]:
-    by_client: dict[str, list[_LoggedWork]] = {}
-    for flight in flights:
-        by_client.setdefault(flight.client, []).append(flight)
+    """Return the means of each client's work and transfers, with standard errors."""
     clients = []
-    for name, rows in sorted(
-        by_client.items(), key=lambda item: _make_sort_key(item[0])
-    ):
+    for name, rows in _group_by_client(flights).items():
         up_s, up_bytes = _collect_transfers(rows, "upload")
         down_s, down_bytes = _collect_transfers(rows, "download")
         clients.append(
@@ -480,7 +507,12 @@ def _fit_clients(flights: Sequence[_LoggedWork]) -> tuple[TwinClient, ...]:
 def _collect_transfers(
     rows: Iterable[_LoggedWork], phase: str
 ) -> tuple[Floats, Floats]:
-    """Seconds, and bytes where they are logged throughout."""
+    """Return seconds of transfers, and bytes where they are logged throughout.
+
+    Args:
+        rows: the work of one client.
+        phase: `upload` or `download`.
+    """
     logged = [row for row in rows if row.phases_s.get(phase, 0.0) > 0]
     seconds = np.array([row.phases_s[phase] for row in logged])
     sizes = np.array([row.sizes.get(phase, math.nan) for row in logged])
@@ -490,7 +522,7 @@ def _collect_transfers(
 def _fit_latency_s(seconds: Floats, sizes: Floats) -> float:
     """Return the seconds of an upload of no bytes, by least squares.
 
-    0 where sizes do not differ.
+    0 where sizes hardly differ (`_VARIED`).
     """
     if len(sizes) < 3 or sizes.max() < _VARIED * sizes.min():
         return 0.0
@@ -498,7 +530,7 @@ def _fit_latency_s(seconds: Floats, sizes: Floats) -> float:
 
 
 def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
-    """Watts per phase, in the words of a profile's `power`."""
+    """Return watts per phase, in the words of a profile's `power`."""
     words = {
         "training": "training",
         "compression": "compression",
@@ -571,32 +603,25 @@ def _estimate_scatter(flights: Sequence[_LoggedWork]) -> float:
 
     It is pooled over clients.
     """
-    by_client: dict[str, list[float]] = {}
-    for flight in flights:
-        if flight.work_s > 0:
-            by_client.setdefault(flight.client, []).append(math.log(flight.work_s))
-    squares = sum(float(np.var(logs)) * len(logs) for logs in by_client.values())
-    freedom = sum(len(logs) - 1 for logs in by_client.values())
-    return (
-        _drop_rounding_error(math.sqrt(math.expm1(squares / freedom)))
-        if freedom
-        else 0.0
-    )
+    by_client = _group_by_client(flight for flight in flights if flight.work_s > 0)
+    logs = [[math.log(row.work_s) for row in rows] for rows in by_client.values()]
+    squares = sum(float(np.var(own)) * len(own) for own in logs)
+    freedom = sum(len(own) - 1 for own in logs)
+    variation = math.sqrt(math.expm1(squares / freedom)) if freedom else 0.0
+    return variation if variation > _LEAST_CV else 0.0
 
 
 def _estimate_variation(seconds: Floats) -> float:
+    """Return the coefficient of variation; 0 of one value."""
     mean_s = float(seconds.mean())
     if len(seconds) < 2 or mean_s <= 0:
         return 0.0
-    return _drop_rounding_error(float(seconds.std(ddof=1)) / mean_s)
-
-
-def _drop_rounding_error(variation: float) -> float:
-    # rounding errors of instants are no scatter
-    return 0.0 if variation < 1e-9 else variation
+    variation = float(seconds.std(ddof=1)) / mean_s
+    return variation if variation > _LEAST_CV else 0.0
 
 
 def _estimate_mean(values: Floats) -> FittedNumber:
+    """Return the mean with its standard error."""
     error = (
         float(values.std(ddof=1)) / math.sqrt(len(values))
         if len(values) > 1
@@ -608,9 +633,12 @@ def _estimate_mean(values: Floats) -> FittedNumber:
 def _compute_rate(
     size_bytes: float, transfer: FittedNumber | None, latency_s: float
 ) -> tuple[float, float]:
-    """Return (bytes per second, standard error) of a link.
+    """Return a link's bytes per second and their standard error; NaN without transfers.
 
-    The model takes that long on it; its latency is taken as known.
+    Args:
+        size_bytes: of the model that stands for the logged one.
+        transfer: its seconds on the link.
+        latency_s: of them, taken as known.
     """
     if transfer is None:
         return math.nan, math.nan
@@ -629,9 +657,16 @@ def _build_noise(cv: float) -> dict[str, Plain]:
     return {"kind": "lognormal", "cv": float(f"{cv:.6g}")}
 
 
-def _make_sort_key(client: str) -> tuple[float, str]:
-    """Clients in the order of their numbers, names behind them."""
-    return (float(client), "") if client.isdecimal() else (math.inf, client)
+def _group_by_client(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
+    """Return rows by client, in the order of their numbers, names behind them."""
+    groups: dict[str, list[_Row]] = {}
+    for row in rows:
+        groups.setdefault(row.client, []).append(row)
+
+    def order(client: str) -> tuple[float, str]:
+        return (float(client), "") if client.isdecimal() else (math.inf, client)
+
+    return {client: groups[client] for client in sorted(groups, key=order)}
 
 
 def _format_number(number: float) -> str:

@@ -60,8 +60,12 @@ class LogRow(NamedTuple):
 def read_log(path: Path) -> list[LogRow]:
     """Return the lines of a log.
 
-    Raises: `InputErrors` with a sentence per bad line, `InputError` for a file that is
-    no such log.
+    Args:
+        path: a CSV file with `LOG_COLUMNS`, and `bytes` and `joules` if known.
+
+    Raises:
+        InputErrors: a sentence per bad line.
+        InputError: the file is no such log, or has no line.
     """
     names, records = read_records(read_text(path, MOST_TABLE_BYTES), str(path))
     for column in LOG_COLUMNS:

@@ -18,9 +18,14 @@ if TYPE_CHECKING:
 def find_works(table: MeasuredRows) -> dict[str, ModelWork]:
     """Return the works that the table's models and auxiliary works were measured on.
 
-    They are those that simfed has, with their data sets.
+    Args:
+        table: its column `dataset` says on whose samples.
 
-    Raises: `InputError` where rows of one name are not of one shape.
+    Returns:
+        Work by the model's name; what simfed does not know is not there.
+
+    Raises:
+        InputError: rows of one name are not of one shape.
     """
     works: dict[str, ModelWork] = {}
     of_methods: dict[str, dict[str, ModelWork]] = {}
@@ -40,9 +45,10 @@ def find_works(table: MeasuredRows) -> dict[str, ModelWork]:
 
 
 def add_works(works: dict[str, ModelWork], others: Mapping[str, ModelWork]) -> None:
-    """Add `others` to `works`.
+    """Add `others` to `works`, in place.
 
-    Raises: `InputError` where both have one name for unlike work.
+    Raises:
+        InputError: both have one name for unlike work.
     """
     for name, work in others.items():
         before = works.setdefault(name, work)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import sys
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -105,8 +104,6 @@ def measure(
         pace_s=paced,
         steps=steps,
     )
-    for note in plan.threads_beside():
-        print(f"note: {note}", file=sys.stderr)
     with showing_progress(_say_tenth, "MofNCompleteColumn") as tell:
         new = run(
             plan,

@@ -27,7 +27,7 @@ _PATH = re.compile(r"/([0-9A-Za-z.+-]{1,40})/([0-9]{1,9})/([0-9a-f]{16})")
 
 
 class Seat(NamedTuple):
-    """A client's number, version and process, as it says them."""
+    """A client's number and process, as it says them with its version in the path."""
 
     client: int
     life: str
@@ -39,9 +39,17 @@ class Seat(NamedTuple):
 
 
 def read_seat(path: str, bearers: list[str], token: str, clients: int) -> Seat:
-    """Return whom a request is from; `bearers`: its `Authorization` headers.
+    """Return whom a request is from.
 
-    Raises: `Refused`.
+    Args:
+        path: that the client asks for, see `Seat.path`.
+        bearers: its `Authorization` headers.
+        token: the server's; empty: everybody may talk.
+        clients: the number of the scenario's clients.
+
+    Raises:
+        Refused: another token or version, a client that is not in the scenario, or
+        somebody who is no client of simfed at all.
     """
     known = f"Bearer {token}".encode()
     given = bearers[0].encode("utf-8", "replace") if len(bearers) == 1 else b""
@@ -83,7 +91,16 @@ def is_here(host: str) -> bool:
 
 
 def require_guard(host: str, token: str, tls: ssl.SSLContext | None) -> None:
-    """Raises: `InputError` for a server that others reach without a secret or TLS."""
+    """Check that a server that other machines reach has a secret and TLS.
+
+    Args:
+        host: at which it listens.
+        token: empty: none.
+        tls: None: none.
+
+    Raises:
+        InputError: it lacks one of them.
+    """
     lacks = [
         *([] if token else ["--token"]),
         *([] if tls else [("--tls-cert, --tls-key")]),
@@ -99,10 +116,13 @@ def require_guard(host: str, token: str, tls: ssl.SSLContext | None) -> None:
 
 
 def read_token(file: str | Path | None) -> str:
-    """Return the secret in a file, without white space around it; empty without a file.
+    """Return the secret in a file, without white space around it.
 
-    Raises: `InputError` for a file that cannot be read, or a secret that could be
-    guessed.
+    Args:
+        file: may be a pipe; None: the secret is empty.
+
+    Raises:
+        InputError: the file cannot be read, or the secret could be guessed.
     """
     if file is None:
         return ""
@@ -130,9 +150,14 @@ def read_token(file: str | Path | None) -> str:
 
 
 def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
-    """Return a server's TLS from its certificate and key, in PEM.
+    """Return a server's TLS (1.2 or later).
 
-    Raises: `InputError`.
+    Args:
+        certificate: in PEM.
+        key: of it, in PEM.
+
+    Raises:
+        InputError: they cannot be read, or are no pair.
     """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
@@ -150,11 +175,14 @@ def load_server_tls(certificate: str | Path, key: str | Path) -> ssl.SSLContext:
 
 
 def load_client_tls(authority: str | Path | None) -> ssl.SSLContext:
-    """Return a client's TLS that trusts the certificates in this file.
+    """Return a client's TLS.
 
-    None: what this machine trusts.
+    Args:
+        authority: a file of certificates to trust, in PEM; None: those that this
+        machine trusts.
 
-    Raises: `InputError`.
+    Raises:
+        InputError: it cannot be read.
     """
     if authority is not None:
         check_file(authority)

@@ -24,10 +24,16 @@ def make_certificate(
 ) -> tuple[Path, Path]:
     """Write a certificate for these hosts, and its key, into a folder.
 
-    `until`: when it expires; in `VALID` from now if not given.
+    Args:
+        hosts: names and addresses, as clients write them.
+        out: gets `cert.pem` and `key.pem`, the latter for its owner alone.
+        until: when it expires; in `VALID` from now if not given.
 
-    Raises: `InputError` for what is no host, files that exist, or without
-    `cryptography`.
+    Returns:
+        Both files.
+
+    Raises:
+        InputError: what is no host, files that exist, or no `cryptography`.
     """
     try:
         from cryptography import x509

@@ -44,6 +44,9 @@ class Exchange(NamedTuple):
 class ClockLine:
     """The lead of another clock over this one, from exchanges so far.
 
+    The server has one for each client; `simfed.deploy.measured` puts a client's
+    instants on the run's line by it.
+
     >>> line = ClockLine()
     >>> line.add(Exchange(10.0, 110.0, 110.5, 10.7))
     >>> round(line.ahead_s, 6), round(line.unsure_s, 6)

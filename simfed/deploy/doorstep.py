@@ -19,7 +19,10 @@ bits, which is what one household or host is given."""
 
 
 class Doorstep(socket.socket):
-    """A listening socket that knows which of its connections are strangers'."""
+    """A listening socket that knows which of its connections are strangers'.
+
+    `simfed.deploy.peers` makes one for each address of the server, and lets clients in.
+    """
 
     def __init__(self, listener: socket.socket) -> None:
         """Take over a listening socket."""
@@ -46,7 +49,11 @@ class Doorstep(socket.socket):
         return stranger, address
 
     def let_in(self, descriptor: int) -> None:
-        """Forget the connection with this descriptor, and those that have ended."""
+        """Forget the connection with this descriptor, and those that have ended.
+
+        Args:
+            descriptor: of a connection whose other end has said who it is; -1: of none.
+        """
         known = -1, descriptor
         self._strangers = [
             one for one in self._strangers if one[1].fileno() not in known

@@ -1,13 +1,13 @@
 """Errors of a simulation against the deployment of the same scenario.
 
-They are found from both run directories.
-
-Participations are matched by round, client and turn, and count where both arrived;
-rounds by their number. An error is simulated over real, less one. What explains it:
-each phase's simulated seconds are replaced by the real ones, one phase at a time; the
-phase with which most of the rounds' error goes away stands on the assumption that is
-most wrong. What is ignored: that a phase which begins at another instant meets others
-on shared links, so that shares of an error need not sum to one.
+They are found from both run directories, by `fidelity`; `simfed compare` prints them,
+`simfed.deploy.fidelity_page` draws them. Participations are matched by round, client
+and turn, and count where both arrived; rounds by their number. An error is simulated
+over real, less one. What explains it: each phase's simulated seconds are replaced by
+the real ones, one phase at a time; the phase with which most of the rounds' error goes
+away stands on the assumption that is most wrong. What is ignored: that a phase which
+begins at another instant meets others on shared links, so that shares of an error need
+not sum to one.
 """
 
 from __future__ import annotations
@@ -162,9 +162,13 @@ def fidelity(
 ) -> Fidelity:
     """Return the errors of a simulation against a deployment, or of two runs.
 
-    `names`: those of two runs.
+    Args:
+        simulated: the one whose errors are found.
+        real: what it is held against.
+        names: those of two runs; None: they are a simulation and its deployment.
 
-    Raises: `InputError` for runs without a common round, or of other clients.
+    Raises:
+        InputError: the runs have no common round, or no common participation.
     """
     ours, theirs = _select_participations(simulated), _select_participations(real)
     both = ours.merge(theirs, on=["round", "client", "turn"], suffixes=("", "_real"))
@@ -214,7 +218,12 @@ def _select_participations(run: Run) -> pd.DataFrame:
 
 
 def _find_handling_s(run: Run, rows: pd.DataFrame) -> pd.Series:
-    """Seconds of simulated handling of messages in each of these participations."""
+    """Return seconds of simulated handling of messages in each participation.
+
+    Args:
+        run: a simulated one.
+        rows: its participations, with their turns.
+    """
     spans = run.spans
     spans = spans[(spans["kind"] == HANDLING) & spans["client"].notna()]
     key = ["round", "client", "turn"]
@@ -277,9 +286,12 @@ def _compare_clients(both: pd.DataFrame) -> pd.DataFrame:
 def _explain_error(
     both: pd.DataFrame, rounds: pd.DataFrame, together: bool
 ) -> pd.DataFrame:
-    """Return a round's error by phase; `together`: it ends with the slowest.
+    """Return the share of the rounds' error that goes with each phase.
 
-    The server's work comes after it.
+    Args:
+        both: matched participations.
+        rounds: matched rounds.
+        together: a round ends with the slowest, and the server's work comes after it.
     """
 
     def length_s(elapsed_s: pd.Series, server_s: pd.Series) -> pd.Series:

@@ -26,6 +26,15 @@ def write_fidelity(
     """Write one page with both timelines and all errors.
 
     The simulation stands above reality.
+
+    Args:
+        errors: of the one against the other.
+        simulated: the first run.
+        real: the second.
+        path: of the page, in HTML.
+
+    Raises:
+        InputError: it cannot be written.
     """
     verdicts = [(sentence,) for sentence in errors.sentences()]
     frames = {
@@ -54,7 +63,12 @@ def write_fidelity(
 
 
 def spell_out(frame: pd.DataFrame, heads: tuple[str, str]) -> pd.DataFrame:
-    """Cells as people read them, under these names of the two runs."""
+    """Return a table of errors with cells as people read them.
+
+    Args:
+        frame: one of `Fidelity`'s.
+        heads: the names of the two runs.
+    """
     columns: dict[str, list[str]] = {}
     sides = dict(zip(("simulated", "real"), heads, strict=True))
     for name in frame.columns:

@@ -5,6 +5,8 @@ doing; the work is done on one other thread, one thing after another in the orde
 which the server asked. A lost connection is sought again for a while: the same process
 keeps what it has learned about its residual, and the server tells it which of its
 uploads are lost.
+
+`_Client` is the process, `_Talk` one connection of it.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from websockets.asyncio.client import connect
 from websockets.exceptions import InvalidHandshake, InvalidStatus
@@ -33,6 +35,7 @@ from simfed.deploy.messages import (
     RefusedForNow,
     format_reason,
     quote,
+    read_number,
 )
 from simfed.deploy.wire import DONE, LATER, REFUSED, SILENT, ClientEnd, Wire
 from simfed.ground.errors import RunFailed, SimfedError
@@ -69,12 +72,23 @@ def join(
 ) -> None:
     """Be one client of a served scenario until it is done.
 
-    tls: for a server on another machine what this machine trusts, if not given; there
-    is no connection to another machine without TLS. patience_s: how long to look for a
-    server that is not there (yet, or any longer). allow_plugins: run the Python files
-    that the scenario names and the server sends. Raises: `Refused` where the server or
-    this end does not take the other, `RunFailed` where the server is gone for good or
-    the learning fails.
+    Args:
+        host: the server's.
+        port: the server's.
+        client: the number that this process is, from 0.
+        token: the server's secret.
+        tls: for a server on another machine what this machine trusts, if not given;
+        there is no connection to another machine without TLS.
+        patience_s: how long to look for a server that is not there (yet, or any
+        longer).
+        allow_plugins: run the Python files that the scenario names and the server
+        sends.
+        say: is told, in a sentence, when the client is ready, and when the server is
+        gone.
+
+    Raises:
+        Refused: the server or this end does not take the other.
+        RunFailed: the server is gone for good, or the learning fails.
     """
     if tls is None and not is_here(host):
         tls = load_client_tls(None)
@@ -85,6 +99,8 @@ def join(
 
 @dataclass(eq=False)
 class _Client:
+    """One client's process: who it is, its learning, and the search for its server."""
+
     client: int
     token: str
     tls: ssl.SSLContext | None
@@ -124,7 +140,12 @@ class _Client:
             self._folder.close()
 
     async def _connect(self, host: str, port: int) -> Wire:
-        """Raises: `Refused` by the server or where TLS does not come about, `Gone`."""
+        """Return a new connection to the server.
+
+        Raises:
+            Refused: by the server, or where TLS does not come about.
+            Gone: there is no server, or it does not answer.
+        """
         name = f"[{host}]" if ":" in host else host
         scheme = "ws" if self.tls is None else "wss"
         where = f"{host}:{port}"
@@ -169,7 +190,12 @@ class _Client:
     def _search_since(self, since_s: float | None, why: str) -> float:
         """Return the instant since which there has been no server.
 
-        Raises: `RunFailed` once that is too long.
+        Args:
+            since_s: what was returned last; None: there was one.
+            why: it is not there.
+
+        Raises:
+            RunFailed: that is longer than the client's patience.
         """
         now_s = time.monotonic()
         if since_s is None:
@@ -189,9 +215,18 @@ class _Client:
         return await loop.run_in_executor(self._thread, partial(work, *arguments))
 
     def build(self, text: str, files: Mapping[str, Part]) -> dict[str, Plain]:
-        """Build its half of the scenario's learning.
+        """Build its half of the scenario's learning, if that is not there yet.
 
-        Returns the facts by which the server checks it.
+        Args:
+            text: the scenario, as YAML.
+            files: beside it, by their paths: plugins, data sets, profiles.
+
+        Returns:
+            The facts by which the server checks it.
+
+        Raises:
+            Refused: the server plays another scenario than before.
+            InputError: this end does not run its plugins, or lacks its data.
         """
         from simfed.ground.reading import parse_yaml
         from simfed.ground.seeding import Streams
@@ -209,25 +244,16 @@ class _Client:
                 self._folder.enter_context(tempfile.TemporaryDirectory("-simfed"))
             )
             _write_files(folder, files)
-            plain, source = (
-                parse_yaml(text, where="scenario.yaml"),
-                ("the server's scenario.yaml"),
-            )
-            import_plugins(
-                plain,
-                source=source,
-                folder=folder,
-                allow=self.allow_plugins,
-            )
-            scenario = validate_scenario(plain, source=source, folder=folder)
+            plain = parse_yaml(text, where="scenario.yaml")
+            place: dict[str, Any] = {
+                "source": "the server's scenario.yaml",
+                "folder": folder,
+            }
+            import_plugins(plain, allow=self.allow_plugins, **place)
+            scenario = validate_scenario(plain, **place)
             self._end = apart.RealClient(scenario, Streams(scenario.seed), self.client)
-            self._digest = digest
-            self._scenario = scenario
-        return {
-            "digest": digest,
-            "data": data_digest(self._scenario),
-            "versions": versions(),
-        }
+            self._digest, self._data = digest, data_digest(scenario)
+        return {"digest": digest, "data": self._data, "versions": versions()}
 
     @property
     def end(self) -> RealClient:
@@ -248,6 +274,12 @@ class _Direct(connect):
 
 
 class _Talk:
+    """One connection to the server, from its welcome until it is over.
+
+    `_hear` sorts what comes, `_work` does it in order, and whichever ends first ends
+    the talk.
+    """
+
     def __init__(self, owner: _Client, wire: Wire) -> None:
         self._owner, self._wire = owner, wire
         self._skipped: set[str] = set()
@@ -270,7 +302,7 @@ class _Talk:
                 raise Refused(
                     f"a message 'welcome' was due, {quote(welcome.kind)} came"
                 )
-            silence_s = _read_number(welcome.facts, "silence_s", 0.01, 1e9)
+            silence_s = read_number(welcome.facts, "silence_s")
             watching.cancel()
             parts += map(asyncio.ensure_future, (self._hear(), self._work(welcome)))
             parts.append(asyncio.ensure_future(wire.watch(silence_s)))
@@ -286,6 +318,7 @@ class _Talk:
             await wire.close()
 
     async def _hear(self) -> None:
+        """Answer questions about the clock at once, and queue everything else."""
         while True:
             message = await self._wire.receive()
             if message.kind == "clock":
@@ -296,6 +329,12 @@ class _Talk:
                 self._due.put_nowait(message)
 
     async def _work(self, welcome: Message) -> None:
+        """Build the learning, then do what the server asks, one thing after another.
+
+        Raises:
+            Refused: a message that no server sends.
+            Gone: the connection is over.
+        """
         owner = self._owner
         facts, files = unpack(Parcel(welcome.facts, welcome.body))
         built = await owner.do(owner.build, _read_text(facts, "scenario"), files)
@@ -306,10 +345,8 @@ class _Talk:
             if message.kind == "task":
                 await self._do_task(message, begun_s)
             elif message.kind == "settle":
-                label, fate = (
-                    _read_text(message.facts, "label"),
-                    _read_fate(message.facts.get("fate")),
-                )
+                fate = _read_fate(message.facts.get("fate"))
+                label = _read_text(message.facts, "label")
                 await owner.do(owner.end.settle, label, fate)
             elif message.kind == "take up":
                 await owner.do(owner.end.take_up, Parcel(message.facts, message.body))
@@ -327,6 +364,10 @@ class _Talk:
                 raise Refused(f"a message {quote(message.kind)} that no server sends")
 
     async def _do_task(self, message: Message, begun_s: float) -> None:
+        """Train and compress, and send the upload with its times.
+
+        An upload that nobody waits for any longer is not sent; one that fails is told.
+        """
         owner, label = self._owner, _read_text(message.facts, "label")
         idle_s = time.process_time()
         try:
@@ -359,6 +400,7 @@ class _Talk:
         await self._wire.send(upload)
 
     async def _answer(self, message: Message) -> None:
+        """Answer a question that only this client can: a loss, its state."""
         owner, facts = self._owner, dict(message.facts)
         number, what = facts.pop("number", None), facts.pop("what", None)
         if what == "keep":
@@ -388,24 +430,15 @@ def _read_text(facts: Mapping[str, Plain], name: str) -> str:
     return value
 
 
-def _read_number(
-    facts: Mapping[str, Plain], name: str, least: float, most: float
-) -> float:
-    """Return the number of that name.
-
-    Raises: `Refused` outside `least` to `most`.
-    """
-    value = facts.get(name)
-    if not (isinstance(value, (int, float)) and least <= value <= most):
-        allowed = f"a number from {least:g} to {most:g}"
-        raise Refused(f"a welcome whose {name} is not {allowed}, got {quote(value)}")
-    return float(value)
-
-
 def _write_files(folder: Path, files: Mapping[str, Part]) -> None:
     """Write the files that a scenario names beside it.
 
-    Raises: `Refused` for places elsewhere.
+    Args:
+        folder: of the scenario.
+        files: contents by paths relative to it.
+
+    Raises:
+        Refused: a path leads elsewhere.
     """
     for name, content in files.items():
         path = (folder / name).resolve()

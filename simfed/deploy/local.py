@@ -1,4 +1,9 @@
-"""A deployment on this machine: one process per client, for trying. `simfed deploy`."""
+"""A deployment on this machine: one process per client, for trying.
+
+`simfed deploy` is `simfed serve` with as many `simfed join` as the scenario has
+clients, each a process of this machine, over the loopback or in network namespaces of
+its own.
+"""
 
 from __future__ import annotations
 
@@ -39,15 +44,24 @@ def deploy(
 ) -> RunResult:
     """Serve a scenario to one process per client on this machine, over the loopback.
 
-    shaped: each client in a network namespace of its own, with links of the scenario's
-    capacities and latencies, and a share of processor time where the scenario says
-    `speed`; Linux and root only. Whatever was put up is taken down at the end, also
-    after Ctrl-C and a crash. queue_s: how long what waits for a shaped link may wait;
-    more is dropped, as routers do. Other arguments: those of
-    `simfed.deploy.serving.serve`.
+    Args:
+        scenario: what `simfed.run` takes.
+        out: the run directory; None: nothing is written.
+        shaped: each client in a network namespace of its own, with links of the
+        scenario's capacities and latencies, and a share of processor time where the
+        scenario says `speed`; Linux and root only. Whatever was put up is taken down at
+        the end, also after Ctrl-C and a crash.
+        queue_s: how long what waits for a shaped link may wait; more is dropped, as
+        routers do.
+        listening: patience and numbers of clients; host, port and token are set here.
+        source: the scenario's file.
+        allow_plugins: clients may run the Python files that the scenario names.
+        options: those of `simfed.deploy.serving.serve`.
 
-    Raises: `InputError`, where `shaped`, with what is missing; `RunFailed`;
-    `Interrupted`.
+    Raises:
+        InputError: the scenario cannot be deployed, or shaped links lack something.
+        RunFailed: it failed; with the last words of the first client that did.
+        Interrupted: Ctrl-C.
     """
     scenario, source = accept_scenario(scenario, source)
     parts = check_parts(scenario, source, time_only=False)
@@ -85,7 +99,10 @@ def deploy(
 
 @dataclass(eq=False)
 class _Crowd:
-    """The processes of a deployment's clients, on this machine, one each."""
+    """The processes of a deployment's clients, on this machine, one each.
+
+    What they print goes to a file each, from which `last_words` reads.
+    """
 
     world: Shaped
     warden: Warden
@@ -95,7 +112,12 @@ class _Crowd:
     processes: dict[int, subprocess.Popen[bytes]] = field(default_factory=dict)
 
     def begin(self, host: str, port: int) -> None:
-        """Start every client's process."""
+        """Start every client's process, once the server listens.
+
+        Args:
+            host: where it listens.
+            port: where it listens.
+        """
         for client in range(self.clients):
             self.processes[client] = self._start(client, f"{host}:{port}")
             self.warden.will(f"kill -s KILL -- -{self.processes[client].pid}")

@@ -49,10 +49,13 @@ class Instants(NamedTuple):
     ) -> Instants:
         """Return the instants from a client's own times.
 
-        `here_s` puts instants of its clock on the run's line, which the server's
-        (`server_s`) are on already.
+        Args:
+            times: the client's, as they came: instants of its clock, durations in s.
+            here_s: puts an instant of its clock on the run's line.
+            server_s: the server's instants, which are on that line already.
 
-        Raises: `Refused`.
+        Raises:
+            Refused: a number is missing, or cannot be.
         """
         instants_s = {name: here_s(read_number(times, name)) for name in _INSTANTS}
         longest_s = server_s["landed_s"] - server_s["started_s"] + _CLOCKS_APART_S
@@ -72,11 +75,14 @@ def _read_duration(times: object, name: str, longest_s: float) -> float:
 
 
 def read_busy(times: object, longest_s: float) -> BusySeconds:
-    """Return the processor seconds of a client's participation of `longest_s`.
+    """Return the processor seconds of a client's participation.
 
-    They are from its own times.
+    Args:
+        times: the client's own, as they came.
+        longest_s: of the whole participation, by the server's clock.
 
-    Raises: `Refused`.
+    Raises:
+        Refused: a number is missing, or more than a thousand processors would work.
     """
     names = "training_busy_s", "compression_busy_s", "busy_s"
     most_s = (longest_s + _CLOCKS_APART_S) * _MOST_PROCESSORS
@@ -97,6 +103,12 @@ def lay_out_legs(
     upload before it left, all of the client's instants move by as little as mends it,
     so that what the client measured keeps its length; what cannot be mended so (a
     client's times that are longer than the server's) is cut.
+
+    Args:
+        instants: of the participation.
+        arm: the strategy, which names the leg of compression.
+        down_bytes: of the task.
+        up_bytes: of the upload.
 
     >>> times_s = 0.0, 0.5, 1.5, 1.6, 2.0, 0.5, 0.1, 4.5, 6.0, 6.0
     >>> legs = lay_out_legs(Instants(*times_s), "top-k", 8.0, 2.0)

@@ -78,7 +78,12 @@ class Message:
 def read_number(facts: object, name: str) -> float:
     """Return a number of the other end's facts.
 
-    Raises: `Refused`.
+    Args:
+        facts: as they came.
+        name: the number's.
+
+    Raises:
+        Refused: there is none, or none below 1e12.
     """
     number = facts.get(name) if isinstance(facts, Mapping) else None
     if not isinstance(number, (int, float)) or not abs(number) < 1e12:

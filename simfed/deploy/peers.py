@@ -2,7 +2,8 @@
 
 Runs on a thread of its own, so that hearts beat while the server merges. What happens
 is told to `post`, with the instant by this machine's monotonic clock at which it
-happened.
+happened. The upper half of `Peers` is called by the server's thread, the lower half
+(`async`) runs on the connections'.
 """
 
 from __future__ import annotations
@@ -80,7 +81,10 @@ class ArrivedUpload:
 
 @dataclass(slots=True)
 class _Errand:
-    """A task that a client was given and has not answered."""
+    """A task that a client was given and has not answered.
+
+    `tell` is called, in the story's time, with what comes of it.
+    """
 
     tell: Callable[[ArrivedUpload], object]
     sent_s: float = 0.0
@@ -91,11 +95,14 @@ class _Errand:
         self.sent_bytes += size
 
     def arrival(self, message: Message | None, line: ClockLine) -> ArrivedUpload:
+        """Return what came of it; `message` None: its client is gone."""
         return ArrivedUpload(message, self.sent_s, self.sent_bytes, line)
 
 
 @dataclass(eq=False, slots=True)
 class _Peer:
+    """One client's connection, and what is under way on it."""
+
     client: int
     life: str
     wire: Wire
@@ -112,7 +119,10 @@ class _Peer:
 
 @dataclass(eq=False)
 class Peers:
-    """The connections of one server, on a thread of their own."""
+    """The connections of one server, on a thread of their own.
+
+    `simfed.deploy.serving` makes it; `simfed.deploy.playing` gives tasks and asks.
+    """
 
     clients: int
     """The number of the scenario's clients."""
@@ -156,9 +166,15 @@ class Peers:
     def listen(
         self, host: str, port: int, tls: ssl.SSLContext | None = None
     ) -> tuple[str, int]:
-        """Begin to accept connections; return the address.
+        """Begin to accept connections, and return host and port.
 
-        Raises: `InputError`.
+        Args:
+            host: a name or address of this machine; empty: all of them.
+            port: 0: any free one.
+            tls: None: without.
+
+        Raises:
+            InputError: the address or port is not to be had.
         """
         self._thread.start()
         try:
@@ -184,7 +200,11 @@ class Peers:
     ) -> None:
         """Give a client a task.
 
-        `tell` is called, in the story's time, with what comes of it.
+        Args:
+            client: its number; where it is not there, the task is lost at once.
+            label: the task's, by which its upload is known.
+            parcel: what the task carries.
+            tell: is called, in the story's time, with what comes of it.
         """
         task = Message("task", parcel.facts, parcel.body)
         self._soon(self._give(client, label, task, _Errand(tell)))
@@ -192,7 +212,8 @@ class Peers:
     def forget(self, client: int, label: str) -> int:
         """Wait for this upload no longer: it need not be sent.
 
-        Returns how many bytes of its task have left.
+        Returns:
+            The bytes of its task that have left.
         """
         errand = self._wait(self._take_back(client, label))
         if errand is None:
@@ -209,7 +230,12 @@ class Peers:
     ) -> list[Parcel | None]:
         """Return clients' answers to questions, asked all at once.
 
-        None: the client is gone.
+        Args:
+            what: the kind of question: `keep`, or one of the learning's.
+            questions: clients, each with what the question carries.
+
+        Returns:
+            In the same order; None: the client is gone, or silent for too long.
         """
 
         async def ask_all() -> list[Parcel | None]:
@@ -237,7 +263,7 @@ class Peers:
         )
 
     def clocks(self) -> dict[str, dict[str, float]]:
-        """Return, by client, how far its clock is ahead and how sure that is."""
+        """Return, by client, how far its clock is ahead and how sure that is, in s."""
         return {
             str(client): {
                 "ahead_s": line.ahead_s,
@@ -253,6 +279,9 @@ class Peers:
         """Tell everybody that the run is done, or that the server stops.
 
         Safe to call twice.
+
+        Args:
+            done: clients end; else they look for the server for a while.
         """
         if self._loop.is_closed() or not self._thread.is_alive():
             return
@@ -316,6 +345,7 @@ class Peers:
         return None
 
     async def _meet(self, connection: ServerConnection) -> None:
+        """Hear one client until its connection is over, and note why that is."""
         assert isinstance(connection, ServerEnd)
         peer: _Peer | None = None
         wire, why = Wire(connection), "the server has stopped"
@@ -369,6 +399,11 @@ class Peers:
         return peer
 
     async def _hear(self, peer: _Peer, message: Message) -> None:
+        """Take a message of a client.
+
+        Raises:
+            Refused: no client sends such a message.
+        """
         facts = message.facts
         if message.kind == "clock":
             asked_s = peer.asked_s.pop(_read_int(facts.get("number")), None)
@@ -429,12 +464,14 @@ class Peers:
         await peer.wire.send(Message("go"))
 
     async def _compare_clocks(self, peer: _Peer) -> None:
+        """Compare clocks with a client every few seconds, until it is gone."""
         with contextlib.suppress(Gone, Refused):
             while True:
                 await asyncio.sleep(self.patience.beat_s)
                 await self._ask_clock(peer)
 
     async def _ask_clock(self, peer: _Peer) -> None:
+        """Ask a client for its clock; `_hear` takes the answer."""
         number = next(self._numbers)
 
         def ask() -> Message:
@@ -489,6 +526,7 @@ class Peers:
         return peer.errands.pop(label)
 
     async def _tell(self, client: int, message: Message) -> None:
+        """Tell a client something, now or when it is back."""
         peer = self._peers.get(client)
         if peer is None or not peer.ready:
             self._news.setdefault(client, []).append(message)
@@ -526,9 +564,11 @@ class Peers:
 
 
 def _open_doors(host: str, port: int) -> list[Doorstep]:
-    """Open one for every address of this machine that a name stands for.
+    """Open a listening socket for every address that a name stands for here.
 
-    Raises: `OSError`.
+    Raises:
+        OSError: an address is not to be had; where others are, one without IPv6 does
+        not count.
     """
     doors: list[Doorstep] = []
     missing: OSError | None = None

@@ -4,6 +4,9 @@ Whom to start, when to merge, what becomes of the late, policies, rewards, recor
 checkpoints are `simfed.sim.Simulation`'s. What is real stands here: a client's part is
 a message that goes out and one that comes back, a merge takes the time that it takes,
 and who is there is who has joined.
+
+The run's journal notes what happened outside, each with the number of events before it.
+Played again, these happen at the same place of the story, and nobody is connected.
 """
 
 from __future__ import annotations
@@ -89,12 +92,17 @@ class Joined:
         return math.inf if self._planned is None else self._planned.arrival_after(at_s)
 
     def failure(self, client: int, phase: str) -> float:
-        """Return the probability that a phase of a client is to fail."""
+        """Return the probability that a phase of a client is to fail.
+
+        Args:
+            client: its number.
+            phase: `download`, `training` or `upload`.
+        """
         return 0.0 if self._planned is None else self._planned.failure(client, phase)
 
 
 class Remote:
-    """Clients that are elsewhere. A `World`."""
+    """Clients that are elsewhere. A `simfed.sim.world.World`."""
 
     network = None
 
@@ -107,8 +115,12 @@ class Remote:
     ) -> None:
         """Begin without a connection.
 
-        `rejoin_s`: how long to wait while nobody is there; `planned`: whom the scenario
-        has there, and what it lets fail.
+        Args:
+            workload: the learning over a journal; where that is not at its end, the run
+            is played again.
+            rejoin_s: how long to wait while nobody is there.
+            streams: draws of what the scenario lets fail.
+            planned: whom the scenario has there; None: everybody.
         """
         self.env = RealTime()
         if not workload.live:
@@ -153,11 +165,20 @@ class Remote:
     # ---- what happened outside, and happens again ------------------------------------
 
     def _note(self, what: str, client: int) -> None:
+        """Note in the journal what happened outside, and after how many events."""
         if self._workload.live:
             facts = [self.env.handled, self.env.now, client]
             self._workload.journal.note("", what, facts)
 
     def _happen_again(self) -> bool:
+        """Let what the journal has next from outside happen, if it is time.
+
+        Returns:
+            Whether something happened.
+
+        Raises:
+            RunFailed: the journal ends while clients are awaited.
+        """
         line = self._workload.journal.next
         if line is None and not self.env._queue:
             raise RunFailed(
@@ -199,6 +220,7 @@ class Remote:
         self._say_who_is_there("resumed")
 
     def _say_who_is_there(self, what: str) -> None:
+        """Ask the journal, or tell it, who is there now."""
         there = sorted(self.presence.ids), self._rejoin_s
         ids, self._rejoin_s = self._workload.ask_world(what, lambda: [*there])
         self.presence.ids.clear()
@@ -207,7 +229,15 @@ class Remote:
     # ---- called in the story's time --------------------------------------------------
 
     def note_fate(self, client: int, label: str, message: Message) -> None:
-        """Tell a client with `message` that its upload is merged, or lost."""
+        """Keep what became of an upload for a client that goes on from a checkpoint.
+
+        It is kept if the upload was under way in the client's state there.
+
+        Args:
+            client: its number.
+            label: the upload's task.
+            message: tells the client.
+        """
         state = self.client_states.get(client)
         under_way = None if state is None else state.facts.get("under_way")
         if isinstance(under_way, list) and label in under_way:
@@ -251,7 +281,12 @@ class Remote:
     def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
         """Return the event of a client's coming back.
 
-        Of those who have joined, it is one that the scenario has come back.
+        Args:
+            round: for the sentence.
+            patient: wait for as long as it takes.
+
+        Raises:
+            RunFailed: (by the event) nobody is back in `rejoin_s`, unless patient.
         """
         returns_at_s = self.presence.arrival_after(self.env.now)
         back = self._back
@@ -336,6 +371,10 @@ class Remote:
         return cast("Order", answered.real)
 
     def _receive(self, flight: Flight, arrival: ArrivedUpload) -> None:
+        """Take what came of a participation, or note that it is lost.
+
+        What no client of this version sends counts as a failure of its own.
+        """
         message = arrival.message
         if message is None:
             flight.away = True
@@ -362,6 +401,11 @@ class Remote:
     def _take_upload(
         self, flight: Flight, arrival: ArrivedUpload, message: Message
     ) -> None:
+        """Deliver an upload to the learning, and lay out its phases.
+
+        Raises:
+            Refused, InputError: it is none of the task's.
+        """
         facts = dict(message.facts)
         times = facts.pop("times", None)
         busy = read_busy(times, self.env.now - flight.started_at_s)
@@ -420,9 +464,15 @@ class Remote:
         down_bytes: float = 0.0,
         up_bytes: float = 0.0,
     ) -> None:
-        """Note that it never arrives.
+        """Note that an upload never arrives.
 
-        What it did until now is not known, but how much travelled.
+        What its client did until now is not known, but how much travelled.
+
+        Args:
+            flight: the participation.
+            outcome: `dropped` or `failed`.
+            down_bytes: that have left for the client.
+            up_bytes: that came.
         """
         flight.lose(outcome)
         flight.legs = [
@@ -459,7 +509,8 @@ class Remote:
     def _time(self, before: Mapping[str, float]) -> list[float]:
         """Return the seconds of a merge, of tests, of losses and of the rest.
 
-        They are since then.
+        Args:
+            before: the learning's timings when it began.
         """
         after = self._workload.timings()
         spent = {name: max(after[name] - before.get(name, 0.0), 0.0) for name in after}
@@ -478,9 +529,9 @@ class Remote:
     # ---- checkpoints -----------------------------------------------------------------
 
     def state(self) -> tuple[dict[str, Plain], dict[str, np.ndarray]]:
-        """Return what every client needs that is there.
+        """Return what clients need to go on from here, as facts and arrays.
 
-        Of the others it is what was known of them.
+        Of those that are not there it is what was known of them.
         """
         kept = self._peers.states()
         self.client_states |= kept

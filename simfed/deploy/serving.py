@@ -1,4 +1,9 @@
-"""The server of a deployed run, from a scenario to a run directory: `simfed serve`."""
+"""The server of a deployed run, from a scenario to a run directory: `simfed serve`.
+
+`serve` checks what cannot be deployed and hands `_Holder`'s methods to `carry_out_run`,
+which goes on as for any run: the learning (whose clients are those that join), the
+loop, the recorder, the manifest.
+"""
 
 from __future__ import annotations
 
@@ -82,9 +87,22 @@ def serve(
     seconds), codecs, learning, records; and on top of what really happens, who is to be
     there, which phases are to fail, and the server's restarts.
 
-    told: called with host and port once clients may join. The other arguments are those
-    of `simfed.run`. Raises: `InputError` for a scenario that cannot be deployed,
-    `RunFailed`, `Interrupted`.
+    Args:
+        scenario: what `simfed.run` takes.
+        out: the run directory; None: nothing is written.
+        listening: address, secret, TLS, patience.
+        source: the scenario's file.
+        device: the server's, `cpu` or `cuda`.
+        resume: go on with the run that is in `out`.
+        overwrite: replace the run that is in `out`.
+        progress: as for `simfed.run`.
+        told: called with host and port once clients may join.
+        say: is told, in a sentence, of each client that leaves or is refused.
+
+    Raises:
+        InputError: the scenario cannot be deployed, or the address lacks a guard.
+        RunFailed: too few clients joined, or all were gone for too long.
+        Interrupted: Ctrl-C; the run can be resumed.
     """
     if resume and out is None:
         raise InputError(
@@ -116,9 +134,9 @@ def serve(
 
 @dataclass(eq=False)
 class _Holder:
-    """The holder of what `carry_out_run` makes one after the other.
+    """The makers of learning, loop and connections for `carry_out_run`.
 
-    That is learning, the loop, the connections.
+    They are called one after the other, and what one makes the next ones need.
     """
 
     parts: Parts
@@ -190,7 +208,7 @@ class _Holder:
 
     @contextlib.contextmanager
     def connected(self, parts: Parts, simulation: object) -> Iterator[Progress]:
-        """While the rounds are played."""
+        """Yield what is told of every round, in a block around all of them."""
         rounds = parts.scenario.rounds
 
         def border(round: int, time_s: float, accuracy: float | None) -> None:
@@ -202,7 +220,12 @@ class _Holder:
         yield border
 
     def _gather(self, stop_requested: Callable[[], bool]) -> None:
-        """Listen, and wait for clients; then time begins."""
+        """Listen, and wait for clients; then time begins.
+
+        Raises:
+            Interrupted: the user has asked to stop.
+            RunFailed: too few came within `Listening.join_s`.
+        """
         import pandas  # noqa: F401 - what the first checkpoint would otherwise wait for
         import safetensors.numpy  # noqa: F401
 
@@ -246,12 +269,16 @@ class _Holder:
     # ---- what the learning and the connections ask -----------------------------------
 
     def _settle(self, client: int, label: str, fate: Fate) -> None:
+        """Tell a client what became of its upload, and note it for its next process."""
         message = Message("settle", {"label": label, "fate": fate})
         self._world.note_fate(client, label, message)
         self.peers.tell(client, message)
 
     def _check(self, client: int, facts: dict[str, Plain]) -> str | None:
-        """Return what is wrong with a client's facts of itself."""
+        """Return what is wrong with a client's facts of itself; None: nothing.
+
+        Its versions are noted: others than the server's become warnings.
+        """
         if facts.get("digest") != self._digest:
             return f"client {client} was built for another scenario"
         if facts.get("data") != self._data:
@@ -262,6 +289,11 @@ class _Holder:
         return None
 
     def _tell_newcomer(self, client: int) -> list[Message]:
+        """Return what a client's new process goes on from.
+
+        It is its state at the last checkpoint, if there is one, and what became of
+        uploads since.
+        """
         state, agreed = (
             self._world.client_states.get(client),
             self._clients.hand_over(client),
@@ -292,6 +324,7 @@ def _list_plans(parts: Parts) -> Iterator[Plan]:
 
 
 def _count_entries(parts: Parts) -> Iterator[int]:
+    """Yield the entries of all that travels in each group's participations."""
     for plan in _list_plans(parts):
         yield sum(field.entries for field in (*plan.down.values(), *plan.up.values()))
 

@@ -55,7 +55,7 @@ networks."""
 
 @dataclass(frozen=True)
 class Shaped:
-    """The places of server and clients."""
+    """The places of server and clients; those of an unshaped deployment by default."""
 
     server: str = "127.0.0.1"
     """The address at which clients reach it."""
@@ -69,9 +69,13 @@ class Shaped:
 def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
     """Put up network and groups; `warden` takes them down.
 
-    `queue_s`: for how long what waits for a link may wait.
+    Args:
+        parts: of the scenario: its topology, speeds and quotas.
+        warden: is told how to take down each thing before it is put up.
+        queue_s: for how long what waits for a link may wait.
 
-    Raises: `InputError` with all that is missing.
+    Raises:
+        InputError: the topology cannot be shaped, or this machine lacks something.
     """
     topology = _require_star(parts)
     shares = [_find_share(parts, client) for client in range(topology.clients)]
@@ -105,9 +109,11 @@ def shape(parts: Parts, warden: Warden, queue_s: float = QUEUE_S) -> Shaped:
 
 
 def missing(shares: Sequence[float], latency_s: float) -> list[str]:
-    """Return what this machine lacks for shaped links of up to this latency.
+    """Return what this machine lacks for shaped links, in words.
 
-    It is in words.
+    Args:
+        shares: of a processor, one per client.
+        latency_s: the longest of a link.
     """
     if sys.platform != "linux":
         return ["Linux"]
@@ -159,8 +165,13 @@ def list_commands(
     """Return all that puts up the network, in order.
 
     Everything is inside namespaces of this tag, but for the server's end of one pair of
-    interfaces and the route through it. `route`: options of the routes between server
-    and clients, both ways.
+    interfaces and the route through it.
+
+    Args:
+        topology: a star.
+        tag: six hexadecimal digits, which choose names and addresses.
+        route: options of the routes between server and clients, both ways.
+        queue_s: as for `shape`.
     """
     router, outside = f"simfed-{tag}", f"sf{tag}"
     options = " ".join(route)
@@ -204,7 +215,7 @@ dev {outside} {options}
 
 
 def _split_lines(lines: str) -> Iterator[list[str]]:
-    """Return the words of each line, as a shell splits them."""
+    """Yield the words of each line, as a shell splits them."""
     for line in lines.strip().splitlines():
         yield shlex.split(line)
 
@@ -212,6 +223,15 @@ def _split_lines(lines: str) -> Iterator[list[str]]:
 def _list_queue_commands(
     tc: str, device: str, rate: float, latency_s: float, queue_s: float
 ) -> Iterator[list[str]]:
+    """Yield what gives an interface a rate and a latency.
+
+    Args:
+        tc: the command, with its namespace.
+        device: the interface.
+        rate: bytes per second; infinite: no bucket.
+        latency_s: 0: no `netem`.
+        queue_s: as for `shape`.
+    """
     parent, packets = "root", 100_000
     if math.isfinite(rate):
         room = max(round(rate * queue_s), LEAST_QUEUE_BYTES)
@@ -228,6 +248,11 @@ def _list_queue_commands(
 
 
 def _require_star(parts: Parts) -> Topology:
+    """Return the scenario's topology.
+
+    Raises:
+        InputError: it is no star of constant links.
+    """
     topology = parts.topology
     wrong = None
     if not isinstance(topology, Star):
@@ -251,6 +276,7 @@ def _require_star(parts: Parts) -> Topology:
 
 
 def _find_server_rates(topology: Topology) -> tuple[float, float]:
+    """Return bytes per second that the server sends, and receives."""
     rates = {
         line.name: float(topology.capacities_bytes_per_s[2 * topology.clients + i])
         for i, line in enumerate(topology.lines)
@@ -279,6 +305,13 @@ def _list_namespaces(tag: str, clients: int) -> Iterator[str]:
 
 
 def _choose_ip(tag: str, pair: int, end: int) -> IPv4Address:
+    """Return an address of a pair of interfaces.
+
+    Args:
+        tag: of the deployment, which has a block of addresses.
+        pair: 0: the server's; n + 1: client n's.
+        end: 1 or 2 of the pair; 0: its network.
+    """
     block = int(tag, 16) % 32
     return IPv4Address("198.18.0.0") + block * _BLOCK + 4 * pair + end
 
@@ -297,7 +330,15 @@ def _find_cubic() -> list[str]:
 def _limit_speed(
     tag: str, client: int, share: float, period_s: float | None, warden: Warden
 ) -> list[str]:
-    """Return a command before a client's that puts it into a group with its share."""
+    """Return a command before a client's that puts it into a group with its share.
+
+    Args:
+        tag: of the deployment.
+        client: its number.
+        share: of a processor; 1 or more: no group.
+        period_s: of the quota; None: as short as can be.
+        warden: is told to remove the group.
+    """
     if share >= 1.0:
         return []
     above = find_cpu_groups()
@@ -310,7 +351,11 @@ def _limit_speed(
 
 
 def _run_command(command: Sequence[str]) -> None:
-    """Raises: `InputError` with what a command that failed has printed."""
+    """Run a command.
+
+    Raises:
+        InputError: it failed, with what it has printed.
+    """
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         words = done.stderr.strip()[:300]

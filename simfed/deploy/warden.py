@@ -30,7 +30,7 @@ class Warden:
         )
 
     def will(self, command: str) -> None:
-        """One more command to run in the end."""
+        """Add a command to run in the end, before those that were added earlier."""
         print(command, file=self._shell.stdin, flush=True)
 
     def close(self) -> None:

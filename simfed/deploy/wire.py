@@ -60,7 +60,11 @@ class ClientEnd(_Heard, ClientConnection):
 
 
 class Wire:
-    """The messages of one connection, both ways."""
+    """The messages of one connection, both ways.
+
+    Messages leave one after another; several tasks may ask to `send` at once, one alone
+    may `receive`.
+    """
 
     def __init__(self, connection: ServerEnd | ClientEnd) -> None:
         self.connection = connection
@@ -75,9 +79,13 @@ class Wire:
     ) -> None:
         """Send a message, or the one that a function makes at that very moment.
 
-        `left` is called with the bytes of each piece that leaves.
+        Args:
+            message: what to send, or what makes it.
+            left: is called with the bytes of each piece that leaves.
 
-        Raises: `Gone`, `Refused`.
+        Raises:
+            Gone: the connection is over.
+            Refused: the other end sent what cannot be read.
         """
         async with self._free:
             data = (message if isinstance(message, Message) else message()).encode()
@@ -93,7 +101,9 @@ class Wire:
     async def receive(self) -> Message:
         """Return the next message.
 
-        Raises: `Gone`, `Refused`.
+        Raises:
+            Gone: the connection is over.
+            Refused: what came cannot be read.
         """
         try:
             data = await self.connection.recv()
@@ -105,7 +115,7 @@ class Wire:
         return Message.decode(data, at_s)
 
     async def watch(self, silence_s: float) -> None:
-        """Cut the connection once nothing has come for so long."""
+        """Cut the connection once no byte has come for so many seconds."""
         while (left_s := self.connection.heard_s + silence_s - time.monotonic()) > 0:
             await asyncio.sleep(left_s)
         self._silence_s = silence_s
@@ -114,7 +124,14 @@ class Wire:
     async def close(
         self, code: int = DONE, why: str = "", patience_s: float = 2.0
     ) -> None:
-        """Hang up, once what is being sent has left or patience is over."""
+        """Hang up, once what is being sent has left or patience is over.
+
+        Args:
+            code: tells the other end whether to come again: `DONE`, `LEAVING`,
+            `REFUSED`, `LATER`.
+            why: a sentence for it, cut where it is too long.
+            patience_s: seconds.
+        """
         with contextlib.suppress(asyncio.TimeoutError):
             # the library breaks off a message that is under way, and tells another code
             # then
@@ -123,6 +140,7 @@ class Wire:
         await self.connection.close(code, reason)
 
     def _explain(self, closed: ConnectionClosed) -> Gone | Refused:
+        """Return what the end of the connection means here."""
         ours, theirs = closed.sent, closed.rcvd
         if ours is not None and ours.code in _UNREADABLE and not closed.rcvd_then_sent:
             return Refused(f"what came cannot be read: {format_reason(ours.reason)}")

@@ -19,9 +19,10 @@ from simfed.net.instants import Call, at
 
 
 class RealTime(simpy.Environment):
-    """An environment whose seconds are real ones since it was made.
+    """An environment whose seconds are real ones.
 
-    It goes on from `initial_time`.
+    It goes on from `initial_time`. Other threads `post` what happens; played again over
+    a journal (`happen_again`) no time passes.
     """
 
     def __init__(self, initial_time: float = 0.0) -> None:
@@ -36,7 +37,7 @@ class RealTime(simpy.Environment):
         came after as many events as there were; says whether it did."""
 
     def set_out(self, now_s: float) -> None:
-        """The clock stands at `now_s`; nothing is on it."""
+        """Set the clock to `now_s`."""
         self._now = now_s
 
     def begin(self) -> None:
@@ -44,7 +45,7 @@ class RealTime(simpy.Environment):
         self._zero_s = time.monotonic() - self.now
 
     def real_now_s(self) -> float:
-        """Now, whatever is being handled."""
+        """Return the instant it is, whatever is being handled."""
         return time.monotonic() - self._zero_s
 
     def instant_s(self, monotonic_s: float) -> float:
@@ -52,9 +53,11 @@ class RealTime(simpy.Environment):
         return monotonic_s - self._zero_s
 
     def post(self, monotonic_s: float, happen: Callable[[], object]) -> None:
-        """Have `happen()` called at that instant of the story, from any thread.
+        """Have `happen()` called at an instant of the story, or now if that is over.
 
-        Or now, where the story is beyond it.
+        Args:
+            monotonic_s: the instant by this machine's monotonic clock.
+            happen: is called in the story's thread; this may be any other.
         """
         self._outside.put((monotonic_s, lambda _: happen()))
 
@@ -77,6 +80,7 @@ class RealTime(simpy.Environment):
             self._let_in(ahead_s)
 
     def _step(self) -> None:
+        """Handle the next event at once, and count it if somebody waited for it."""
         event = self._queue[0][3] if self._queue else None
         if event in self._from_outside:
             self._from_outside.remove(event)

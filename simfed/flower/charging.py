@@ -1,4 +1,8 @@
-"""Charges of a run's messages, by kind of computing, and warnings for the user."""
+"""Charges of a run's messages, by kind of computing, and warnings for the user.
+
+`simfed.flower.price` knows what code takes; here stands what a run makes of it: what
+may not be free, what is never charged, and what the manifest's warnings say.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,6 @@ from simfed.flower.workfile import WorkFile, find_start
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
-
-__all__ = ["RunPrices", "Watch"]
 
 _WORK = ("train", "evaluate")
 """Types of messages that are never worked on in no time, unless somebody declares
@@ -43,7 +45,7 @@ Watch = Callable[[Mail, Answer], None]
 
 
 class RunPrices:
-    """The charges of one run."""
+    """The charges of one run, and the sentences about them."""
 
     def __init__(
         self,
@@ -52,7 +54,14 @@ class RunPrices:
         work: WorkFile | None,
         watch: Watch | None,
     ) -> None:
-        """`work`: by which nodes are charged, if they are."""
+        """Set up the prices of a run's nodes and server.
+
+        Args:
+            fleet: says how computing is charged.
+            run_config: what the apps find in `context.run_config`.
+            work: the work file's contents, where nodes are charged by one.
+            watch: is told of every message that a node has worked on.
+        """
         self._fleet = fleet
         self._watch = watch
         self._names: dict[str, None] = {}
@@ -80,7 +89,14 @@ class RunPrices:
     def price_answer(self, mail: Mail, answer: Answer, device: Device) -> MessagePrice:
         """Return the charge of a node's work.
 
-        Raises: `InputError`, `RunFailed`.
+        Args:
+            mail: the message.
+            answer: what the app made of it.
+            device: the node's.
+
+        Raises:
+            InputError: it has no price.
+            RunFailed: work that succeeded cannot be charged 0 s.
         """
         if self._watch is not None:
             self._watch(mail, answer)
@@ -148,9 +164,14 @@ class RunPrices:
     ) -> float:
         """Return nominal seconds of the server app's work since its last question.
 
-        It got `replies` of `size_bytes` in all; 0: nothing is charged.
+        Args:
+            spent: what this machine spent on it.
+            replies: how many it got; declared seconds are for these, so 0 is free.
+            size_bytes: of all replies together.
+            processor: the server's; None: it has none.
 
-        Raises: `InputError`.
+        Raises:
+            InputError: metered work on a server without a law for it.
         """
         declared = self._fleet.server.charged
         if declared is None or (declared.kind == "declared" and not replies):
@@ -165,11 +186,16 @@ class RunPrices:
     # ---- what the user should know ---------------------------------------------------
 
     def warn(self, sentence: str) -> None:
-        """Count a sentence for the manifest's warnings."""
+        """Count a sentence for the manifest's warnings, where it stands once."""
         self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
 
     def note_raised(self, client: int, what: str) -> None:
-        """Warn of an error of the app on a node."""
+        """Note an error of the app on a node, for the warnings.
+
+        Args:
+            client: the node's number.
+            what: a predicate of it: `raised KeyError: 'rows'`.
+        """
         self._raised.setdefault(what, []).append(client)
 
     @property
@@ -189,7 +215,10 @@ class RunPrices:
         return sentences
 
     def warnings(self) -> list[str]:
-        """Return sentences for the user; what is wrong with all prices comes first."""
+        """Return the manifest's warnings, those on all prices first.
+
+        Several nodes' errors of one kind are one sentence, and so are repeated ones.
+        """
         metered = self._fleet.charged.kind == "metered" and not self._levelled
         unpriced = (
             f"metered computing has no formula for {listed(sorted(self._unpriced))}"
@@ -233,7 +262,13 @@ def _describe_cure(fleet: FleetFile) -> str:
 def _make_no_time_error(
     fleet: FleetFile, kind: str, why: str
 ) -> InputError | RunFailed:
-    """Return the error of work that would be charged 0 s."""
+    """Return the error of work that would be charged 0 s, with its cure.
+
+    Args:
+        fleet: says how computing is charged.
+        kind: of the message.
+        why: it comes to 0 s.
+    """
     computing = fleet.charged
     if computing.kind == "declared":
         return InputError(

@@ -1,12 +1,11 @@
 """Work and waits of an app and its child processes while it is measured.
 
-They are read from /proc.
-
-Work is processor time of the whole process, as an app may compute in threads of its
-own, and of its children: `getrusage` knows those that have ended, those that live on (a
-loader's workers) are read here. Whether a stretch of time was waiting is sampled: it is
-not while a thread or a child is running or queues for a processor. What the samples
-take themselves comes off.
+They are read from /proc: on other systems than Linux children that live on are not
+seen. Work is processor time of the whole process, as an app may compute in threads of
+its own, and of its children: `getrusage` knows those that have ended, those that live
+on (a loader's workers) are read here. Whether a stretch of time was waiting is sampled:
+it is not while a thread or a child is running or queues for a processor. What the
+samples take themselves comes off.
 """
 
 from __future__ import annotations
@@ -20,8 +19,6 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from simfed.flower.clocks import read_host_s, read_processor_s, read_thread_s
-
-__all__ = ["Usage", "UsageMeter", "list_children", "read_children_s"]
 
 _EVERY_S = 0.01
 _IDLE = 0.2
@@ -54,7 +51,10 @@ def list_children() -> list[int]:
 
 
 def read_children_s() -> float:
-    """Return processor seconds of children, of ended and of living ones."""
+    """Return processor seconds of children, of ended and of living ones.
+
+    Children of children count where their parents have waited for them, or live.
+    """
     ended = resource.getrusage(resource.RUSAGE_CHILDREN)
     living_s = sum(_read_process_s(child) for child in list_children())
     return ended.ru_utime + ended.ru_stime + living_s
@@ -94,7 +94,10 @@ def _read_status(task: str) -> list[str]:
 
 
 class UsageMeter:
-    """Meters an app whose threads take turns, as they call `begin` and `end`."""
+    """Meters an app whose threads take turns, as they call `begin` and `end`.
+
+    A thread of its own samples every 10 ms whether the app waits.
+    """
 
     def __init__(self) -> None:
         self._waited_s = 0.0
@@ -106,14 +109,14 @@ class UsageMeter:
         threading.Thread(target=self._sample, daemon=True).start()
 
     def begin(self) -> Usage:
-        """Return what was used; the calling thread goes on with the app."""
+        """Return what was used so far; the calling thread goes on with the app."""
         with self._lock:
             self._thread = f"/proc/self/task/{threading.get_native_id()}"
             self._last = self._read()
             return self._used()
 
     def end(self) -> Usage:
-        """Return what was used; what follows is simfed's own."""
+        """Return what was used so far; what follows is simfed's own."""
         with self._lock:
             used = self._used()
             if self._thread is not None:

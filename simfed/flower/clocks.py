@@ -3,14 +3,14 @@
 `foreign_time` replaces what foreign code takes for the time: the functions of the
 module `time`, wherever a module has them by name, Flower's own `now`, and what the
 event loop of a client app waits with. Threads that have no clock here keep the real
-ones. Ignored are `datetime.now()` in apps, which cannot be replaced from outside, and
-threads that a client app starts itself. Logs and progress bars keep the host's time:
+ones. Waiting and sleep alone move it; `process_time` and `thread_time` stand still.
+Ignored are `datetime.now()` in apps, which cannot be replaced from outside, and threads
+that a client app starts itself. Logs and progress bars keep the host's time:
 they are read by people.
 """
 
 from __future__ import annotations
 
-import asyncio
 import random
 import selectors
 import sys
@@ -39,69 +39,27 @@ def replaced(owner: object, name: str, value: object) -> Iterator[None]:
         setattr(owner, name, before)
 
 
-class Spin:
-    """Looks in a row that find nothing new.
+class ForeignClock:
+    """The clock that foreign code reads.
 
-    A loop that does nothing but look gets nowhere on a clock that only work and waiting
-    move; so after `free` looks each one takes a hundredth of what those before it took,
-    and a millisecond at least.
+    One is a server app's (`simfed.flower.grid.ServerClock`), one a client app's
+    (`simfed.flower.work.NodeClock`).
     """
 
-    def __init__(self, free: int) -> None:
-        self._free = free
-        self.stop()
-
-    def stop(self) -> None:
-        """Count anew: the app did something other than look at the clock."""
-        self._looks, self._spun_s = 0, 0.0
-
-    def step_s(self) -> float:
-        """Seconds that one more look takes."""
-        self._looks += 1
-        if self._looks <= self._free:
-            return 0.0
-        step_s = max(1e-3, 0.01 * self._spun_s)
-        self._spun_s += step_s
-        return step_s
-
-
-class ForeignClock:
-    """The clock that foreign code reads."""
-
-    READS = 100_000
-    """Readings in a row without anything else before a reading takes time."""
-
-    def __init__(self) -> None:
-        self.spin = Spin(self.READS)
-        self.readings = 0
-        """The number of times that the app's own code has read it."""
+    readings = 0
+    """The number of times that the app's own code has read it."""
 
     def now_s(self) -> float:
         """Return simulated seconds since the run's start."""
         raise NotImplementedError
 
     def read_s(self) -> float:
-        """Return `now_s`, as the code reads it.
-
-        A loop that does nothing else waits for it.
-        """
-        step_s = self.spin.step_s()
-        if step_s:
-            self.wait(step_s)
+        """Return `now_s`, as the code itself reads it."""
         return self.now_s()
-
-    def busy_s(self) -> float:
-        """Return simulated seconds of the processor's, from an unknown beginning."""
-        raise NotImplementedError
-
-    def wait(self, seconds: float) -> None:
-        """Let these simulated seconds pass for the code."""
-        raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
         """Block the code for these simulated seconds, as it asks for."""
-        self.spin.stop()
-        self.wait(seconds)
+        raise NotImplementedError
 
 
 _clocks: dict[int, ForeignClock] = {}
@@ -110,7 +68,7 @@ _clocks: dict[int, ForeignClock] = {}
 
 @contextmanager
 def thread_clock(clock: ForeignClock) -> Iterator[None]:
-    """Give this thread the time of `clock` meanwhile."""
+    """Give this thread the time of `clock` in the block."""
     _clocks[threading.get_ident()] = clock
     try:
         yield
@@ -130,6 +88,11 @@ _REAL: dict[str, Callable[..., float]] = {
 
 
 def _make_replacement(name: str) -> Callable[..., float | None]:
+    """Return what stands for a function of the module `time` in foreign code.
+
+    Args:
+        name: `time`, `sleep`, `monotonic_ns` and their like.
+    """
     real = _REAL[name]
 
     def replacement(*arguments: float) -> float | None:
@@ -147,14 +110,12 @@ def _make_replacement(name: str) -> Callable[..., float | None]:
             clock.sleep(seconds)
             return None
         clock.readings += is_of_app(caller)
-        kind = name.removesuffix("_ns")
-        if kind in ("process_time", "thread_time"):
-            now_s = clock.busy_s()
-        else:
+        kind, now_s = name.removesuffix("_ns"), 0.0
+        if kind not in ("process_time", "thread_time"):
             # an event loop looks at the clock all the time, whatever its app does
             now_s = clock.now_s() if package == "asyncio" else clock.read_s()
             now_s += EPOCH_S if kind == "time" else 0.0
-        return round(now_s * 1e9) if name.endswith("_ns") else now_s
+        return round(now_s * 1e9) if name != kind else now_s
 
     return replacement
 
@@ -178,26 +139,27 @@ _REPLACEMENTS = [(real, _make_replacement(name)) for name, real in _REAL.items()
 def read_host_s() -> float:
     """Return seconds of the host's own clock, in whatever thread.
 
-    ForeignClock code that asks the module `time` is told simulated ones.
+    Foreign code that asks the module `time` is told simulated ones.
     """
     return _REAL["perf_counter"]()
 
 
 def read_processor_s() -> float:
-    """Seconds of processor that this process has used, by the host's own clock."""
+    """Return seconds of processor of this process, by the host's own clock."""
     return _REAL["process_time"]()
 
 
 def read_thread_s() -> float:
-    """Seconds of processor that this thread has used, by the host's own clock."""
+    """Return seconds of processor of this thread, by the host's own clock."""
     return _REAL["thread_time"]()
 
 
 @contextmanager
 def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
-    """Give threads that have a clock its time meanwhile.
+    """Give threads that have a clock its time in the block.
 
-    `flower_now` is Flower's function of the date.
+    Args:
+        flower_now: Flower's function of the date, which becomes a simulated one.
     """
 
     def now() -> datetime:
@@ -209,17 +171,13 @@ def foreign_time(flower_now: Callable[[], datetime]) -> Iterator[None]:
     pairs: list[tuple[object, object]] = [*_REPLACEMENTS, (flower_now, now)]
     _replace_in_modules(pairs)
     try:
-        with (
-            replaced(selectors.DefaultSelector, "select", _select),
-            replaced(asyncio.BaseEventLoop, "run_in_executor", _run_in_executor),
-        ):
+        with replaced(selectors.DefaultSelector, "select", _select):
             yield
     finally:
         _replace_in_modules([(after, before) for before, after in pairs])
 
 
 _real_select = selectors.DefaultSelector.select
-_real_run_in_executor = asyncio.BaseEventLoop.run_in_executor
 
 
 def _select(selector: Any, timeout: float | None = None) -> Any:
@@ -232,21 +190,6 @@ def _select(selector: Any, timeout: float | None = None) -> Any:
         clock.sleep(timeout)
         ready = _real_select(selector, 0)
     return ready
-
-
-def _run_in_executor(loop: Any, executor: Any, function: Any, *arguments: Any) -> Any:
-    """Run a call at once on a node.
-
-    Nothing there runs beside the event loop, whose waits take no host time.
-    """
-    if threading.get_ident() not in _clocks:
-        return _real_run_in_executor(loop, executor, function, *arguments)
-    future = loop.create_future()
-    try:
-        future.set_result(function(*arguments))
-    except Exception as error:
-        future.set_exception(error)
-    return future
 
 
 def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
@@ -269,10 +212,9 @@ def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
 
 @contextmanager
 def foreign_randomness(seed: int) -> Iterator[None]:
-    """Set the global generators of Python, NumPy and PyTorch by this seed.
+    """Set the global generators of Python, NumPy and PyTorch by this seed in the block.
 
-    It holds in the block (PyTorch where it is in use); afterwards they are as they
-    were.
+    PyTorch's is set where that is in use. Afterwards they are as they were.
     """
     torch = sys.modules.get("torch")
     states = (

@@ -27,7 +27,12 @@ class HostSpent:
 
 
 class WorkWatch:
-    """Watches foreign code as one kind of computing needs it."""
+    """Watches foreign code as one kind of computing needs it.
+
+    Host seconds are always taken, PyTorch's operators counted where computing is
+    metered, and processor seconds and waits where `meter` is set, as in a process that
+    measures an app.
+    """
 
     meter: UsageMeter | None = None
     """The meter of work and waits, in a process that measures an app."""
@@ -35,7 +40,11 @@ class WorkWatch:
     """The work is counted, in a process that counts what an app does."""
 
     def __init__(self, computing: Computing | None) -> None:
-        """`computing` None: nothing is charged."""
+        """Begin with nothing spent.
+
+        Args:
+            computing: how the code is charged; None: it is not.
+        """
         metered = self.counts or (computing is not None and computing.kind == "metered")
         self._flops = FlopMeter() if metered else None
         self._begun_s = self._host_s = 0.0

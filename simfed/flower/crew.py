@@ -45,7 +45,10 @@ class Ticket:
 
 
 class _Seat:
-    """A process, and the calls that it has not ended."""
+    """One process of the crew, and the calls that it has not ended.
+
+    A pool of one process each, so that a death is that of the call that was under way.
+    """
 
     def __init__(self, app: ClientApp, computing: Computing) -> None:
         self._app = app
@@ -111,12 +114,22 @@ def _is_whole(future: Future[Answer]) -> bool:
 
 
 class AppCrew:
-    """Works on calls, in this process alone (`workers` 1) or in several others."""
+    """Works on calls, in this process alone (`workers` 1) or in several others.
+
+    The answers do not depend on how many there are.
+    """
 
     def __init__(
         self, app: ClientApp, computing: Computing, workers: int, patience_s: float
     ) -> None:
-        """`patience_s`: host seconds after which an app without a sign is given up."""
+        """Start the processes.
+
+        Args:
+            app: the client app.
+            computing: how its work is charged.
+            workers: processes; 1: this one, in a thread of its own.
+            patience_s: host seconds after which an app without a sign is given up.
+        """
         self._app = app
         self._computing = computing
         self._patience_s = patience_s
@@ -142,7 +155,11 @@ class AppCrew:
     def fetch(self, ticket: Ticket) -> Answer:
         """Return the answer to a call whose node begins to compute now.
 
-        Raises: `RunFailed`.
+        It waits for the processes' earlier calls first, and puts a new process in the
+        place of one that has died.
+
+        Raises:
+            RunFailed: the app gives no sign, or raises what is no answer.
         """
         seat = ticket.seat
         if seat is None:
@@ -162,7 +179,7 @@ class AppCrew:
         return ticket.future.result()
 
     def drop(self, ticket: Ticket) -> None:
-        """Nobody waits for this call's answer any longer."""
+        """Take a call back whose answer nobody waits for any longer."""
         ticket.future.cancel()
 
     def _work_here(self, call: Call) -> Answer:

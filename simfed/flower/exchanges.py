@@ -9,7 +9,7 @@ that of one; where it does not, the exchange waited for the last reply that it g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -20,7 +20,7 @@ from simfed.compress.choice import NO_COMPRESSION, Choice
 from simfed.fleet.contract import Outcome, Task
 from simfed.flower.messages import Mail, read_metrics
 from simfed.ground.method import Field, Plan, Size, Who, Work
-from simfed.net import LinkUses, Network
+from simfed.net import LinkUses
 from simfed.policy import Pull
 from simfed.record.recorder import Recorder
 from simfed.record.schema import START, Participation, PrototypeResult, Span
@@ -28,8 +28,13 @@ from simfed.scenario.fleet_file import APP, AppMetrics
 from simfed.sim import rows
 from simfed.sim.aggregator import PendingMerge
 from simfed.sim.blame import Blame, blame_last, blame_round
+from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
 from simfed.sim.rows import UNTOLD, End
+
+Progress = Callable[[int, float, float | None], None]
+"""Told after every exchange: its number, when it ended (s), the accuracy if it is
+known."""
 
 _QUANTITY = {"evaluate": "inference"}
 """Type of message → the profile's word for the work on it, by which noise and watts are
@@ -51,27 +56,42 @@ class _Sent:
 
 
 class Exchanges:
-    """The exchanges of a run, recorded one after another."""
+    """The exchanges of a run, recorded one after another.
+
+    `AppPlay` tells it what happens (`send`, `begin`, `land`, `pull`, `give_up`); rows
+    are written when an exchange is over. A participation belongs to the exchange in
+    which its message was sent, its row to the one in which the server was through with
+    it: the difference is its staleness.
+    """
 
     def __init__(
         self,
         recorder: Recorder,
         metrics: AppMetrics,
         clients: int,
-        energy_j: Callable[[int, Callable[[], Mapping[str, float]]], float | None],
-        progress: Callable[[int, float, float | None], None] | None = None,
+        clock: Clock,
+        *,
+        resent: bool,
+        progress: Progress | None,
     ) -> None:
-        """`energy_j(client, phases_s)`: see `World`."""
+        """Begin the first exchange at 0 s.
+
+        Args:
+            recorder: gets the rows; with columns of its own, nodes' starts are one.
+            metrics: names of the metrics that `prototypes.parquet` shows.
+            clients: how many nodes there are.
+            clock: on which they work.
+            resent: messages may be lost and sent again.
+            progress: is told of every exchange when it is over.
+        """
         self._recorder = recorder
         self._metrics = metrics
-        self._energy_j = energy_j
+        self._clock = clock
+        self._resent = resent
         self._progress = progress
         self._size = Size(APP, 0, 0, 0, clients)
-        self.network: Network | None = None
         self._starts = bool(recorder.own)
         """Nodes' starts are charged, as a phase of their own."""
-        self.may_resend = False
-        """True if messages may be lost and sent again."""
         self.number = 1
         self._version = 0
         self._started_at_s = 0.0
@@ -119,7 +139,11 @@ class Exchanges:
             self._sent_at_s = now_s
 
     def begin(self, mail: Mail, now_s: float) -> Flight:
-        """Return the participation of a node that begins with a message now."""
+        """Return the participation of a node that begins with a message now.
+
+        Its plan is a download, the start of a process where that is charged, the work
+        and an upload whose bytes nobody knows yet.
+        """
         client = mail.client
         turn = self._turns.get(client, 0)
         self._turns[client] = turn + 1
@@ -140,9 +164,9 @@ class Exchanges:
         return flight
 
     def land(self, mail: Mail) -> None:
-        """A participation is over.
+        """Take note that a participation is over.
 
-        Of no use where the server was told before that no reply comes.
+        It is of no use where the server was told before that no reply comes.
         """
         flight = mail.flight
         assert flight is not None
@@ -157,7 +181,14 @@ class Exchanges:
     def pull(
         self, mail: Mail, message: Message, *, answered: bool, now_s: float
     ) -> None:
-        """The server app gets a reply, or an error in its place."""
+        """Take note that the server app gets a reply, or an error in its place.
+
+        Args:
+            mail: the message that it sent.
+            message: what it gets.
+            answered: its node has replied, be it with an error of the app's.
+            now_s: the clock.
+        """
         self._pulled = True
         flight = mail.flight
         if not answered:
@@ -186,11 +217,11 @@ class Exchanges:
         self._settled.append(flight)
 
     def give_up(self, now_s: float) -> None:
-        """The server waited until now, and not everybody came."""
+        """Take note that the server has waited until now, and not everybody came."""
         self._awaited_s, self._gave_up, self._pulled = now_s, True, True
 
     def collect_received(self) -> tuple[int, int]:
-        """Return the replies that the app has got since the last time, and bytes."""
+        """Return the number of replies since the last time, and their bytes."""
         received, self._received = self._received, (0, 0)
         return received
 
@@ -198,6 +229,11 @@ class Exchanges:
         """Note an interval in which the server app worked, for the round's spans.
 
         What another of its threads did at the same time and has ended is left out.
+
+        Args:
+            kind: `aggregation`, `server work` or `sleep`.
+            from_s: its beginning.
+            to_s: its end.
         """
         from_s, self._worked_until_s = max(from_s, self._worked_until_s), to_s
         if to_s > from_s:
@@ -241,6 +277,12 @@ class Exchanges:
                     flight.lose("failed")
 
     def _close(self, now_s: float, uses: LinkUses) -> None:
+        """Write the rows of an exchange that ends now, and begin the next one.
+
+        Args:
+            now_s: its end.
+            uses: of links since the last one.
+        """
         whole = self._waited_for_all(self._settled)
         self._settle_unpolled()
         taken = sorted(self._settled, key=lambda flight: flight.task.order)
@@ -288,15 +330,20 @@ class Exchanges:
         )
 
     def _blame(self, merging: PendingMerge) -> Blame:
-        taken = merging.taken
-        assert self.network is not None
+        """Return who and what set an exchange's length.
+
+        A synchronous round's is found as for any other; elsewhere it is the last reply
+        that the server waited for.
+        """
+        taken, network = merging.taken, self._clock.network
         if merging.waits_for_all:
-            return blame_round(taken, [], self.network, resent=self.may_resend)
+            return blame_round(taken, [], network, resent=self._resent)
         awaited = [f for f in taken if f.ended_at_s == merging.at_s and not f.lost]
         last = min(awaited, key=lambda f: f.client, default=None)
-        return blame_last(last, [], self.network)
+        return blame_last(last, [], network)
 
     def _record(self, merging: PendingMerge, uses: LinkUses) -> None:
+        """Append an exchange's rows: round, participations, spans, links, metrics."""
         recorder, taken = self._recorder, merging.taken
         outcome = Outcome(merging.round, self._version)
         recorder.rounds.append(
@@ -305,7 +352,7 @@ class Exchanges:
         for flight in taken:
             end = self._end_of(flight, merging)
             powered_s = partial(rows.compute_powered_s, flight, end.rest_s)
-            energy_j = self._energy_j(flight.client, powered_s)
+            energy_j = self._clock.energy_j(flight.client, powered_s)
             row = rows.make_participation_row(flight, end, merging, UNTOLD, energy_j)
             recorder.participations.append(
                 _split_start(row, flight) if self._starts else row
@@ -330,7 +377,10 @@ class Exchanges:
             self._progress(merging.round, merging.finished_at_s, accuracy)
 
     def _end_of(self, flight: Flight, merging: PendingMerge) -> End:
-        """Free with its exchange, or when it begins with the next message."""
+        """Return when a participation's client was free again, and how long it rested.
+
+        That is with its exchange, or when it begins with the next message.
+        """
         next_s = self._next_s.get(flight)
         if next_s is None or next_s >= merging.finished_at_s:
             return rows.find_end(flight, merging)
@@ -339,7 +389,13 @@ class Exchanges:
     def _metric(self, name: str | None, part: str) -> float | None:
         """Return a metric of this exchange: the server's, or the nodes' weighted mean.
 
-        Without a `name` it is the first whose name has this part.
+        Args:
+            name: the metric's; None: the first whose name has `part` in it.
+            part: `acc` or `loss`.
+
+        Returns:
+            None where it was not evaluated; also for an accuracy outside of 0 to 1,
+            with a warning.
         """
         value = None
         if self._server_metrics is not None:

@@ -101,7 +101,7 @@ def list_unpriced(operator: object) -> list[str]:
 def list_learned(arguments: object) -> list[Tensor]:
     """Return the learned tensors among an operator's arguments.
 
-    Or those that they are views of.
+    Of a view it is what that is a view of.
     """
     bases = [t if t._base is None else t._base for t in _list_tensors(arguments)]
     return [base for base in bases if base.is_leaf and base.requires_grad]
@@ -142,9 +142,9 @@ def _count_rows(tensor: Tensor) -> int:
 def _count_rnn_layer(
     inputs: Tensor, w_in: Tensor, w_hidden: Tensor, *_: object, **__: object
 ) -> float:
-    """Return one layer and direction.
+    """Return the FLOPs of one recurrent layer and direction.
 
-    Gates times inputs and hidden values at each instant.
+    At each instant the gates are products with inputs and with hidden values.
     """
     return float(2 * _count_rows(inputs) * (w_in.numel() + w_hidden.numel()))
 
@@ -159,7 +159,7 @@ def _count_rnn(
 
 
 def _double_formula(formula: Formula) -> Formula:
-    """Backward: by the inputs and by the weights."""
+    """Return the formula of a backward operator: gradients by inputs and by weights."""
     return lambda *arguments, **options: 2.0 * formula(*arguments, **options)
 
 
@@ -213,7 +213,10 @@ def _count_encoder_layer(*arguments: Any, **_: object) -> float:
 
 
 def _count_multi_head(*arguments: Any, **_: object) -> float:
-    """Arguments: query, key, value, width, heads, qkv, bias, projection, and more."""
+    """Return the FLOPs of multi-head attention of a sequence with itself.
+
+    Arguments: query, key, value, width, heads, qkv, bias, projection, and more.
+    """
     query, width, qkv, projection = (arguments[place] for place in (0, 3, 5, 7))
     return _count_self_attention(query, width, qkv, projection)
 
@@ -227,7 +230,12 @@ def _count_gradients(gradients: Tensor, *_: object, **__: object) -> float:
 
 
 def _count_bag(values: Tensor, indices: Tensor, *_: object, **__: object) -> float:
-    """Return `values`: the weights, or backward their gradients."""
+    """Return one operation per number that is looked up.
+
+    Args:
+        values: the weights, or backward their gradients.
+        indices: of the rows that are looked up.
+    """
     return float(indices.numel() * values.shape[-1])
 
 

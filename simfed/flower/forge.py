@@ -1,12 +1,13 @@
 """Plays of an app that is measured, each forked from one warm process.
 
-Imports are paid once.
+Imports are paid once. The warm process has imported Flower, simfed's engine and what
+the app's files import from elsewhere, none of the app's own modules: a fork begins as a
+new process that has just done so. A play that does not end in time is ended with all
+that it started. A framework that does not survive a fork (its threads are not there
+afterwards) is played from a process that has imported nothing.
 
-The warm process has imported Flower, simfed's engine and what the app's files import
-from elsewhere, none of the app's own modules: a fork begins as a new process that has
-just done so. A play that does not end in time is ended with all that it started. A
-framework that does not survive a fork (its threads are not there afterwards) is played
-from a process that has imported nothing.
+`Forge` is this end; `serve` and `play` run in the processes that it starts. A job is a
+line of JSON, its outcome a pickle in a file that the job names.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
     from simfed.flower.computing import HostSpent
     from simfed.flower.workfile import Visible
 
-__all__ = ["Forge", "PlayOutcome", "play", "run_python", "serve"]
 
 LIMIT_S = 600.0
 """Host seconds of a play, after which it is ended."""
@@ -56,9 +56,18 @@ class PlayOutcome(NamedTuple):
 
 
 class Forge:
-    """The warm process of one app."""
+    """The warm process of one app, from which plays are forked.
+
+    A context manager: at its end the process is ended.
+    """
 
     def __init__(self, folder: Path, limit_s: float = LIMIT_S) -> None:
+        """Start the process.
+
+        Args:
+            folder: the app's.
+            limit_s: host seconds after which a play is ended.
+        """
         self._folder = folder
         self._limit_s = limit_s
         self._imports = _list_imports(folder)
@@ -75,7 +84,11 @@ class Forge:
             _end(self._warm)
 
     def play(self, job: Mapping[str, Plain]) -> PlayOutcome:
-        """Play a job, see `play`."""
+        """Play a job, see `play`.
+
+        A play that does not survive its fork is made again in a new process; where that
+        works, so are all that follow.
+        """
         job = {**job, "host_timeout_s": 0.9 * self._limit_s}
         said = None if self._warm is None else self._ask(self._warm, job)
         if said is not None:
@@ -106,7 +119,7 @@ class Forge:
     def _ask(
         self, process: subprocess.Popen[str], job: Mapping[str, Plain]
     ) -> PlayOutcome | None:
-        """Return what a process says of a play.
+        """Return the outcome of a play in a process.
 
         None: the play did not come to its end.
         """
@@ -146,7 +159,12 @@ def _make_environment() -> dict[str, str]:
 
 
 def run_python(code: str, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """Run Python code in a new process of one thread."""
+    """Run Python code in a new process of one thread, with this one's path of modules.
+
+    Args:
+        code: what to run; `sys` is imported.
+        arguments: its `sys.argv[1:]`.
+    """
     command = make_python_command(code, *arguments)
     return subprocess.run(
         command, env=_make_environment(), capture_output=True, text=True, check=False
@@ -173,7 +191,12 @@ def _list_imports(folder: Path) -> list[str]:
 
 
 def serve(limit_s: str, *modules: str) -> None:
-    """Import modules, then fork a play for every line of the standard input."""
+    """Import modules, then fork a play for every line of the standard input.
+
+    Args:
+        limit_s: host seconds of a play.
+        modules: what to import; those that cannot be are passed over.
+    """
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     tell = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
@@ -222,11 +245,16 @@ def _play_in_child(job: Mapping[str, Plain]) -> None:
 def play(job: Mapping[str, Plain]) -> PlayOutcome:
     """Play the app of a job over a fleet without links' limits.
 
-    It is under the simulated clock, with the work really done; its messages are
-    returned with what each took and what can be seen of it.
+    It is under the simulated clock, with the work really done.
 
-    A job has the app's `folder`, the `overrides` of its configuration and the `groups`
-    of its nodes, as a fleet file has them; with `counts` its work is counted.
+    Args:
+        job: the app's `folder`, the `overrides` of its configuration, the `groups` of
+        its nodes, as a fleet file has them, `host_timeout_s`; with `counts` its work is
+        counted.
+
+    Returns:
+        What can be seen of each message, with what it took, and why the play failed, if
+        it did.
     """
     from simfed.flower.children import UsageMeter
     from simfed.flower.computing import WorkWatch

@@ -22,38 +22,39 @@ story of the simulated clock, whose result is the answer."""
 
 
 class ServerClock(ForeignClock):
-    """The simulated clock as the server app's `time` module shows it."""
+    """The simulated clock as the server app's `time` module shows it.
 
-    def __init__(self) -> None:
-        super().__init__()
+    `simfed.flower.play` sets it (`at_s`) whenever a thread of the app goes on.
+    """
+
+    def __init__(self, ask: Callable[[Question], Any]) -> None:
+        """`ask`: asks the play, from whatever thread of the app."""
+        self._ask = ask
         self.at_s = 0.0
-        self.worked_s = 0.0
-        """Seconds that the app's own work has taken."""
-        self.turns: Any = None
-        """The app's threads, set by whoever starts the first of them."""
-
-    def ask(self, question: Question) -> Any:
-        """Ask the simulated clock, from whatever thread of the app."""
-        self.spin.stop()
-        return self.turns.ask(question)
 
     def now_s(self) -> float:
         """Return simulated seconds since the run's start."""
         return self.at_s
 
-    def busy_s(self) -> float:
-        """Return seconds that the app's own work has taken."""
-        return self.worked_s
-
-    def wait(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Let these simulated seconds pass for the app."""
-        self.turns.ask(lambda play: play.sleep(seconds))
+        self._ask(lambda play: play.sleep(seconds))
 
 
 class SimGrid(Grid):
-    """Flower's grid, played on the simulated clock."""
+    """Flower's grid, played on the simulated clock.
+
+    Ignored are Flower's own processes, heartbeats and polls: a reply is there with its
+    last byte.
+    """
 
     def __init__(self, run: Run, ask: Callable[[Question], Any]) -> None:
+        """Begin with nothing sent.
+
+        Args:
+            run: Flower's description of the run.
+            ask: asks the play, and returns its answer.
+        """
         self._run = run
         self._ask = ask
         self._sent = 0
@@ -94,7 +95,13 @@ class SimGrid(Grid):
         return [NodeInfo(node_id=node) for node in self.get_node_ids()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Flower's: send them now, at the clock's time; returns their ids."""
+        """Send messages now, at the clock's time, and return the ids they are given.
+
+        What they carry is packed once for all that carry the same.
+
+        Raises:
+            ValueError: a message is a reply, or has no time to live.
+        """
         mails = []
         packed: dict[int, bytes] = {}
         weighed: dict[int, int] = {}

@@ -28,9 +28,11 @@ _KINDS = {
 def evaluations_told(
     tell: Callable[[dict[str, float]], None], keep: Callable[[list[RoundMetrics]], None]
 ) -> Iterator[None]:
-    """Have `tell` get the numbers of a strategy's `evaluate_fn` in the block.
+    """Hear, in the block, what a strategy (`flwr.serverapp.strategy`) measures.
 
-    And `keep` all metrics of its rounds when it has ended.
+    Args:
+        tell: gets the numbers of its `evaluate_fn` as they are found.
+        keep: gets all metrics of its rounds when it has ended.
     """
     before = Strategy.start
     signature = inspect.signature(before)
@@ -50,18 +52,23 @@ def evaluations_told(
 
 
 def _list_metrics(result: object) -> list[RoundMetrics]:
-    """Return the metrics of a strategy's rounds, in their order."""
+    """Return the finite numbers of a strategy's rounds, in their order."""
     return sorted(
         (number, kind, numbers)
         for name, kind in _KINDS.items()
         for number, metrics in getattr(result, name, {}).items()
-        if (numbers := _select_numbers(metrics))
+        if (
+            numbers := {
+                name: value
+                for name, value in _read_numbers(metrics).items()
+                if math.isfinite(value)
+            }
+        )
     )
 
 
-def _select_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
-    numbers = {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
-    return {name: value for name, value in numbers.items() if math.isfinite(value)}
+def _read_numbers(metrics: Mapping[str, object]) -> dict[str, float]:
+    return {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
 
 
 def _overhear_evaluation(
@@ -73,9 +80,7 @@ def _overhear_evaluation(
     ) -> Mapping[str, object] | None:
         metrics = evaluate(*arguments, **named)
         if metrics is not None:
-            tell(
-                {k: float(v) for k, v in metrics.items() if isinstance(v, (int, float))}
-            )
+            tell(_read_numbers(metrics))
         return metrics
 
     return evaluate_and_tell

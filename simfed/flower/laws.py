@@ -39,18 +39,6 @@ from simfed.ground.arrays import Bools, Floats
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 
-__all__ = [
-    "GOOD",
-    "Effect",
-    "MessageRow",
-    "differ",
-    "estimate_repeat_error",
-    "find_effects",
-    "fit_kinds",
-    "group_kinds",
-]
-
-
 GOOD = 0.05
 """Held-out error below which a law asks for nothing further."""
 _MOST_TERMS = 4
@@ -72,7 +60,10 @@ _BYTES = ("bytes_down", "bytes_up")
 
 @dataclass(frozen=True, slots=True)
 class MessageRow:
-    """One message of one play."""
+    """One message of one play, as laws are fitted to.
+
+    `simfed.flower.probing` makes it from what a play said.
+    """
 
     play: int
     visible: Visible
@@ -106,8 +97,9 @@ def fit_kinds(rows: Sequence[MessageRow], names: Sequence[str] = ()) -> list[Kin
 
     Args:
         rows: messages of several plays, of which play number 0 is the one that the
-            others vary.
-        names: the plays', by their numbers, for the lines of each law's card.
+        others vary.
+        names: the plays', by their numbers, for the lines of each law's card; empty:
+        laws have no card.
 
     Returns:
         A law per kind (type, action, telling texts): seconds of the machine that was
@@ -143,6 +135,10 @@ def group_kinds(rows: Sequence[MessageRow]) -> dict[_Key, list[MessageRow]]:
 
 
 def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
+    """Return whether a text has few enough values to tell kinds apart.
+
+    A text that nearly every message has anew is a name or a date.
+    """
     texts = Counter(
         row.visible.texts[name] for row in rows if name in row.visible.texts
     )
@@ -156,7 +152,10 @@ def _can_tell_kinds(name: str, rows: Sequence[MessageRow]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """The effect of one setting, varied alone, on a kind of message."""
+    """The effect of one setting, varied alone, on a kind of message.
+
+    It says whether the setting may be a term of the law, and which way.
+    """
 
     setting: str
     seconds: Mapping[float, float]
@@ -188,7 +187,11 @@ class Effect:
 
 
 def find_effects(rows: Sequence[MessageRow]) -> list[Effect]:
-    """Return the effect of each setting varied alone, beside the first play."""
+    """Return the effect of each setting varied alone, beside the first play.
+
+    Args:
+        rows: messages of one kind, of several plays.
+    """
     noise = _estimate_noise(rows)
     seconds: dict[str, dict[float, float]] = defaultdict(dict)
     for setting, *pair in _list_changes(rows):
@@ -225,9 +228,14 @@ def _read_settings(own: Sequence[MessageRow]) -> dict[str, float]:
 
 
 def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> float:
-    """Return mean seconds of a play's messages in exchanges that the first has too.
+    """Return mean seconds of a play's messages, in proportion to the first play's.
 
-    What grows from round to round is no effect of their number.
+    Only exchanges that both have are compared: what grows from round to round is no
+    effect of their number.
+
+    Args:
+        base: the first play's.
+        other: the play's.
     """
     common = {row.round for row in base} & {row.round for row in other}
     pair = [
@@ -238,7 +246,12 @@ def _compare_means(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> f
 
 
 def differ(base: Sequence[MessageRow], other: Sequence[MessageRow]) -> bool:
-    """Return whether two plays' messages of a kind differ by more than chance."""
+    """Return whether two plays' messages of a kind differ by more than chance.
+
+    Args:
+        base: one play's messages.
+        other: the other's.
+    """
     seconds = {0.0: _compare_means(base, base), 1.0: _compare_means(base, other)}
     return Effect("", seconds, _estimate_noise([*base, *other])).sure
 
@@ -258,7 +271,10 @@ def estimate_repeat_error(rows: Sequence[MessageRow]) -> float:
 
 
 def _estimate_noise(rows: Sequence[MessageRow]) -> float:
-    """Return by how much the means of two plays of the same differ, in log."""
+    """Return by how much the means of two plays of the same differ, in log.
+
+    Both are in it: what repeats of a play differ by, and what alike messages do.
+    """
     groups = _gather_samples(rows, _list_amounts(rows))
     alike = [np.log(sample.times) for sample in groups if len(sample.times) > 1]
     within = sum(float(np.sum((logs - logs.mean()) ** 2)) for logs in alike)
@@ -273,6 +289,17 @@ def _estimate_noise(rows: Sequence[MessageRow]) -> float:
 def _fit_kind(
     key: _Key, rows: Sequence[MessageRow], total_s: float, names: Sequence[str]
 ) -> KindLaw:
+    """Return the law of one kind of message.
+
+    First messages are left out of the fit, as far as there are others; what they take
+    on top is `first`.
+
+    Args:
+        key: type and telling texts.
+        rows: its messages.
+        total_s: work of all kinds, of which this one has a share.
+        names: as for `fit_kinds`.
+    """
     firsts = [row for row in rows if row.first]
     later = [row for row in rows if not row.first] or firsts
     whole = _list_amounts(later)
@@ -331,6 +358,7 @@ def _fit_kind(
 
 
 def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
+    """Return a law of scatter as a profile writes it; empty from too few messages."""
     if len(factors) >= _SCATTER_FROM:
         return fit_noise(factors).written()
     if len(factors) < 3:
@@ -367,6 +395,7 @@ class _Sample:
 
 
 def _gather_samples(rows: Sequence[MessageRow], names: Sequence[str]) -> list[_Sample]:
+    """Return the messages of each play that have the same values of these names."""
     groups: dict[tuple[float, ...], list[MessageRow]] = defaultdict(list)
     for row in rows:
         key = (row.play, *(row.values[name] for name in names))
@@ -411,7 +440,11 @@ class _Verdict:
 
 
 class _Fitter:
-    """Chooses the terms of a law."""
+    """Chooses the terms of a law, and fits their coefficients.
+
+    A *term* is arithmetic over what can be seen, of which it keeps the value in every
+    sample (`_columns`).
+    """
 
     def __init__(self, samples: Sequence[_Sample], noise: float) -> None:
         """`noise`: what plays of the same differ by, in log."""
@@ -430,7 +463,12 @@ class _Fitter:
         self._judged: dict[tuple[str, ...], _Verdict] = {}
 
     def choose(self, tiers: Iterator[list[str]]) -> list[str]:
-        """Return the terms that plays which were left out come out best by."""
+        """Return the terms by which plays that were left out come out best.
+
+        Args:
+            tiers: lists of terms; the next one is asked for where the error is above
+            `GOOD`.
+        """
         best, pool = ["1"], ["1"]
         for tier in tiers:
             pool += [text for text in tier if self._add_column(text)]
@@ -454,7 +492,10 @@ class _Fitter:
         return " + ".join(parts) or "0"
 
     def judge(self, terms: Sequence[str]) -> _Verdict:
-        """Return how far off each play is by the law that is fitted to the others."""
+        """Return how far off each play is by the law that is fitted to the others.
+
+        With one play it is the law that has seen it.
+        """
         key = tuple(sorted(terms))
         if key not in self._judged:
             design, predicted = self._build_design(terms), np.empty(len(self.seconds))
@@ -533,7 +574,12 @@ class _Fitter:
     def _find_better(self, best: list[str], tries: list[list[str]]) -> list[str] | None:
         """Return, of laws that are nearly as good as the best, the shortest.
 
-        None: none is better by enough, and by more than chance.
+        Args:
+            best: the terms so far.
+            tries: other laws' terms; longer ones must be better by more than chance.
+
+        Returns:
+            None where none is better by enough.
         """
         verdict, better = self.judge(best), []
         for terms in tries:
@@ -571,10 +617,15 @@ def _count_parts(terms: Sequence[str]) -> tuple[int, int]:
 def _list_tiers(
     effects: Sequence[Effect], amounts: Sequence[str], varied: Sequence[str]
 ) -> Iterator[list[str]]:
-    """Yield terms by what they ask for, replies and settings before bytes.
+    """Yield lists of terms by what they ask for, replies and settings before bytes.
 
-    They are amounts times settings (epochs), in pieces of a setting (batches), nodes,
+    Terms are amounts times settings (epochs), in pieces of a setting (batches), nodes,
     and pairs of them.
+
+    Args:
+        effects: of settings that were varied alone.
+        amounts: whole numbers of replies and configurations that differ.
+        varied: bytes that differ.
     """
     ways = {e.setting: e.ways for e in effects if e.ways}
     counts = next((len(e.seconds) for e in effects if e.setting == "nodes"), 0)
@@ -611,9 +662,9 @@ def _find_divisors(head: str) -> set[str]:
 
 
 def _list_amounts(rows: Sequence[MessageRow]) -> list[str]:
-    """Return whole numbers of replies and configurations, but for counters.
+    """Return the names of whole numbers that may size work, but for counters.
 
-    Configurations are messages' and nodes'.
+    They are of replies, and of messages' and nodes' configurations.
     """
     names = dict.fromkeys(
         name
@@ -634,6 +685,10 @@ def _counts(name: str, rows: Sequence[MessageRow]) -> bool:
     """Return whether a number is a counter.
 
     It is the same at every node of an exchange, and grows by one with each.
+
+    Args:
+        name: the number's.
+        rows: messages of one kind.
     """
     longest = 0
     for own in _group_plays(rows).values():

@@ -1,12 +1,10 @@
 """Apps with `server_fn` and legacy strategies, on the simulated clock.
 
-Strategies are of `flwr.server.strategy`.
-
-Flower's legacy server sends each client its message from a thread of a pool: here these
-take turns as those of any pool (`simfed.flower.turns`), and there are as many as
-clients, so that all of a round's clients are asked at once. Its list of nodes, which
-Flower keeps in a thread of its own, is brought up to date whenever it is asked, and
-never between.
+Those are the strategies of `flwr.server.strategy`. Flower's legacy server sends each
+client its message from a thread of a pool: here these take turns as those of any pool
+(`simfed.flower.turns`), and there are as many as clients, so that all of a round's
+clients are asked at once. Its list of nodes, which Flower keeps in a thread of its own,
+is brought up to date whenever it is asked, and never between.
 """
 
 from __future__ import annotations

@@ -1,4 +1,9 @@
-"""A Flower app from its folder, loaded as Flower loads it."""
+"""A Flower app from its folder, loaded as Flower loads it.
+
+`describe` reads its `pyproject.toml` and imports nothing; `load` imports both apps with
+the folder on the path of modules. What Flower would raise for a folder that is no app,
+or an app that cannot be imported, becomes one sentence.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +32,18 @@ App = TypeVar("App", ServerApp, ClientApp)
 def load(
     folder: str | Path, overrides: Mapping[str, Plain]
 ) -> Iterator[tuple[ServerApp, ClientApp, dict[str, Plain]]]:
-    """Return (server app, client app, run config) of the app in a folder.
+    """Load the app in a folder, which is on the path of modules meanwhile.
 
-    Its `pyproject.toml` names them.
+    Args:
+        folder: has the app's `pyproject.toml`, which names both apps.
+        overrides: settings of the run's configuration in place of the app's own.
 
-    Its folder is on the path of modules meanwhile. Raises: `InputError` for a folder
-    that is no app, an app that cannot be imported, and a key that its configuration
-    does not have.
+    Yields:
+        The server app, the client app, and the run's configuration.
+
+    Raises:
+        InputError: the folder is no app, the app cannot be imported, or its
+        configuration has no such key.
     """
     folder = Path(folder)
     components, config = describe(folder, overrides)
@@ -56,11 +66,20 @@ def load(
 def describe(
     folder: Path, overrides: Mapping[str, Plain]
 ) -> tuple[dict[str, str], dict[str, Plain]]:
-    """Return (references of its two apps, run config) of an app.
+    """Return the references of an app's two apps, and the run's configuration.
 
     None of them is imported.
 
-    Raises: `InputError`, see `load`.
+    Args:
+        folder: has the app's `pyproject.toml`.
+        overrides: settings in place of the app's own.
+
+    Returns:
+        References (`package.module:name`) by `serverapp` and `clientapp`; the
+        configuration with dots between the names of tables.
+
+    Raises:
+        InputError: as for `load`, but for the import.
     """
     if not (folder / "pyproject.toml").is_file():
         got = (
@@ -95,8 +114,8 @@ def _is_torch_named(folder: Path) -> bool:
 def read_stated_nodes(folder: Path) -> list[int]:
     """Return the numbers of nodes for which the app's `pyproject.toml` is written.
 
-    They are `num-supernodes` of its simulations; none where it names no simulation, as
-    newer apps.
+    They are `num-supernodes` of its federations; empty where it names none, as newer
+    apps do.
     """
     federations = get_project_config(folder)["tool"]["flwr"].get("federations", {})
     options = [
@@ -109,6 +128,17 @@ def read_stated_nodes(folder: Path) -> list[int]:
 def _load_app(
     reference: str, kind: type[App], failure: type[Exception], folder: Path
 ) -> App:
+    """Import one of an app's two apps.
+
+    Args:
+        reference: `package.module:name`.
+        kind: `ServerApp` or `ClientApp`.
+        failure: what Flower raises where the import fails.
+        folder: the app's.
+
+    Raises:
+        InputError: it cannot be imported (the cause is told), or is of another kind.
+    """
     where = f"{folder}: {reference}"
     try:
         app = load_app(reference, failure, folder)

@@ -19,15 +19,13 @@ from pathlib import Path
 
 from simfed.flower.forge import Forge, run_python
 from simfed.flower.laws import MessageRow, estimate_repeat_error, fit_kinds
-from simfed.flower.probing import NodeGroup, PlayLog, Spot, Tell, list_numbers, probe
+from simfed.flower.probing import NodeGroup, PlayLog, Tell, list_numbers, probe
 from simfed.flower.versions import flower_version
 from simfed.flower.workfile import Kernel, WorkFile, round_number
 from simfed.ground.errors import InputError, RunFailed, check_known
 from simfed.ground.plain import Plain
 from simfed.record.digest import digest_folder
 from simfed.scenario.fleet_file import FleetFile
-
-__all__ = ["NODES", "MeasuredApp", "measure", "time_kernel"]
 
 NODES = 4
 """The nodes of the smallest play, where neither the command nor the app says a number.
@@ -56,10 +54,14 @@ def measure(
     Args:
         app: the app's folder.
         overrides: settings of the run's configuration in place of the app's own.
-        nodes: of the smallest play; half of them should still be an app's least.
-        fleet: whose nodes' configuration the plays' nodes have.
+        nodes: of the smallest play; half of them should still be an app's least. None:
+        as the app's `num-supernodes`, or `NODES`.
+        fleet: whose nodes' configuration the plays' nodes have; None: they have none.
         sizes: the numbers to vary, in place of all that configurations have.
         tell: gets a line before every play.
+
+    Returns:
+        The work file, and the messages that its laws were fitted to.
 
     Raises:
         InputError: the folder is no app, or does not have such sizes.
@@ -114,13 +116,10 @@ def measure(
         machine=machine,
         kernel=kernel,
         imports=round_number(imports_s),
-        run_config={key: _list_values(done, (key, False), config) for key in config},
-        node_config={
-            key: _list_values(done, (key, True), config)
-            for key in dict.fromkeys(
-                name for group in groups for name in group.node_config
-            )
-        },
+        run_config=_list_values([{**config, **spot.settings} for spot in done]),
+        node_config=_list_values(
+            [group.node_config for spot in done for group in spot.groups]
+        ),
         settings=settings,
         nodes=sorted({spot.nodes for spot in done}),
         repeats=sum(plays.repeats.values()),
@@ -131,15 +130,13 @@ def measure(
     return MeasuredApp(work, rows)
 
 
-def _list_values(
-    spots: Sequence[Spot], setting: tuple[str, bool], config: Mapping[str, Plain]
-) -> list[Plain]:
-    """Return every value that a setting had in plays."""
-    name, of_nodes = setting
-    if not of_nodes:
-        return list(dict.fromkeys(spot.read(setting, config) for spot in spots))
-    configs = [group.node_config for spot in spots for group in spot.groups]
-    return list(dict.fromkeys(own[name] for own in configs if name in own))
+def _list_values(configs: Sequence[Mapping[str, Plain]]) -> dict[str, list[Plain]]:
+    """Return every value that each setting had in plays, as they came."""
+    values: dict[str, dict[Plain, None]] = {}
+    for config in configs:
+        for name, value in config.items():
+            values.setdefault(name, {})[value] = None
+    return {name: list(seen) for name, seen in values.items()}
 
 
 # ---- what is beside the plays --------------------------------------------------------
@@ -159,7 +156,8 @@ print(time.process_time())
 def _time_imports(reference: str, folder: Path) -> float:
     """Return processor seconds of a new process until the client app is there.
 
-    It is as a SuperNode starts it, after plays that have filled the disk's cache.
+    It is as a SuperNode starts it, after plays that have filled the disk's cache. 0
+    where the import fails.
     """
     done = run_python(_IMPORTS, reference, str(folder.resolve()))
     with suppress(ValueError, IndexError):
@@ -177,11 +175,12 @@ measure(plan, sys.argv[1])
 
 
 def time_kernel() -> tuple[Kernel, dict[str, str]]:
-    """Return the kernel's median on this machine, and the machine.
+    """Return the kernel's median on this machine, and the machine's description.
 
-    It is measured as profiles are.
+    It is measured as profiles are, in a new process.
 
-    Raises: `RunFailed`.
+    Raises:
+        RunFailed: it could not be timed.
     """
     from simfed.learn.catalogue import model_facts
 

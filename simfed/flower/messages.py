@@ -42,9 +42,12 @@ class PackedMessage:
     def of(
         cls, message: Message, contents: dict[int, bytes] | None = None
     ) -> PackedMessage:
-        """Return `contents`: those that were packed before, by identity.
+        """Return a message packed.
 
-        Gets this one as well.
+        Args:
+            message: with content or an error.
+            contents: packed contents by identity, of which this one may be; gets it as
+            well.
         """
         if message.has_error():
             return cls(message.metadata, None, message.error)
@@ -118,7 +121,7 @@ class _ArrayPickler(pickle.Pickler):
 
 
 def pack(value: object) -> bytes:
-    """Records, contexts and metadata as bytes; `pickle.loads` gives them anew."""
+    """Return records, contexts or metadata as bytes; `pickle.loads` gives them anew."""
     buffer = io.BytesIO()
     _ArrayPickler(buffer, protocol=5).dump(value)
     return buffer.getvalue()
@@ -129,7 +132,10 @@ def count_message_bytes(
 ) -> int:
     """Return a message's bytes on the wire.
 
-    `contents`: bytes of those weighed before, by identity; gets this one as well.
+    Args:
+        message: with content or an error.
+        contents: bytes of contents by identity, of which this one may be; gets it as
+        well.
     """
     with no_object_id_recompute():
         if message.has_error():
@@ -142,17 +148,16 @@ def count_message_bytes(
         return len(message.deflate()) + contents[id(content)]
 
 
-def make_error_reply(to: Message, code: int, reason: str) -> Message:
-    """Return the reply of a node that cannot do what it was asked."""
-    return Message(Error(code=code, reason=reason), reply_to=to)
-
-
 def make_unavailable(
     message_id: str, now_s: float, run_id: int, gone: Mail | None = None
 ) -> Message:
     """Return what the server is told in place of a reply.
 
-    The message expired, or was never known, or (of `gone`) its node is away.
+    Args:
+        message_id: of the message that it asked about.
+        now_s: the clock.
+        run_id: Flower's number of the run.
+        gone: the message, whose node is away; None: it has expired, or was never known.
     """
     code, reason = (
         ErrorCode.MESSAGE_UNAVAILABLE,
@@ -179,39 +184,33 @@ def make_unavailable(
 
 
 def read_message_config(message: Message) -> dict[str, Plain]:
-    """Return texts, truth values and numbers of a message's configuration.
+    """Return texts, truth values and numbers of a message's configuration, by name.
 
-    They are by name; of equal names the first's.
+    Of equal names in several records the first's.
     """
-    config: dict[str, Plain] = {}
+    return _read_values(message, "config_records")
+
+
+def _read_values(message: Message, kind: str) -> dict[str, Plain]:
+    """Return texts, truth values and numbers of a message's records of one kind."""
+    values: dict[str, Plain] = {}
     if message.has_content():
-        for record in message.content.config_records.values():
+        for record in getattr(message.content, kind).values():
             for name, value in record.items():
-                if isinstance(value, (bool, str, int, float)):
-                    config.setdefault(name, value)
-    return config
+                if isinstance(value, (str, int, float)):
+                    values.setdefault(name, value)
+    return values
 
 
 def read_metrics(message: Message) -> Mapping[str, float]:
-    """Return the numbers in a message's metric records, by their names.
+    """Return the numbers in a message's metric records, by name.
 
-    Of equal names the first's.
+    Legacy replies have them in records of configuration. Of equal names the first's.
     """
-    if not message.has_content():
-        return {}
-    content = message.content
-    records = content.metric_records.values()
-    items: list[tuple[str, object]] = [
-        item for record in records for item in record.items()
-    ]
+    metrics = _read_values(message, "metric_records")
     # legacy replies keep the number of examples and the metrics in records of plain
     # values
-    plain = [
-        item for record in content.config_records.values() for item in record.items()
-    ]
-    items += [(name, value) for name, value in plain if not isinstance(value, bool)]
-    metrics: dict[str, float] = {}
-    for name, value in items:
-        if isinstance(value, (int, float)):
+    for name, value in _read_values(message, "config_records").items():
+        if isinstance(value, (int, float)) and not isinstance(value, bool):
             metrics.setdefault(name, value)
     return metrics

@@ -1,6 +1,4 @@
-"""Counts the work of foreign PyTorch code: FLOPs, training steps, passes.
-
-Passes are of inference.
+"""Counts the work of foreign PyTorch code: FLOPs, steps of training, passes.
 
 Operators are seen where PyTorch dispatches them, so it does not matter which modules or
 functions called them. Their FLOPs are those of `torch.utils.flop_counter`, and of
@@ -63,7 +61,10 @@ class WorkCount:
 
 
 class FlopMeter:
-    """Counts the work of a thread, from one `collect` to the next."""
+    """Counts the work of a thread, from one `collect` to the next.
+
+    `watched` makes it the thread's meter; PyTorch's hooks and dispatch mode tell it.
+    """
 
     def __init__(self) -> None:
         self._depth = 0
@@ -107,9 +108,9 @@ class FlopMeter:
 
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Count what this thread does meanwhile.
+        """Count what this thread does in the block.
 
-        Nothing where PyTorch is not imported.
+        Nothing is counted where PyTorch is not imported by then.
         """
         if "torch" not in sys.modules:
             yield
@@ -130,7 +131,12 @@ class FlopMeter:
     # ---- what happens ----------------------------------------------------------------
 
     def enter(self, module: nn.Module, *, grad: bool) -> None:
-        """Note that a module is called; `grad`: autograd is on."""
+        """Note that a module is called.
+
+        Args:
+            module: what is called; the outermost one with parameters counts.
+            grad: autograd is on.
+        """
         if self._depth:
             self._depth += 1
             return
@@ -156,8 +162,11 @@ class FlopMeter:
     ) -> None:
         """Note an operator with a formula.
 
-        `run`: autograd's that is under way, -1 for none; `learned`: what it was given
-        of what is learned.
+        Args:
+            flops: by the formula.
+            run: number of autograd's backward run under way, -1 for none.
+            grad: autograd is on.
+            learned: what the operator was given of what is learned.
         """
         if run not in (-1, self._run):
             self._steps += 1
@@ -172,7 +181,13 @@ class FlopMeter:
         self._leaves = {}
 
     def move(self, numbers: float, run: int, *, grad: bool) -> None:
-        """Note an operator whose time is that of memory."""
+        """Note an operator whose time is that of memory.
+
+        Args:
+            numbers: so many it goes through.
+            run: as for `count`.
+            grad: as for `count`.
+        """
         if not self._optimizing or run != -1 or self._depth:
             self._bytes[grad or run != -1] += _BYTES_PER_NUMBER * numbers
 

@@ -1,6 +1,7 @@
 """A node's device in one participation, whose work an app does.
 
-It takes what the app is charged.
+The clock asks it for seconds as it asks any device (`simfed.device.Device`); it has the
+app work when the clock asks first, and says what that is charged.
 """
 
 from __future__ import annotations
@@ -19,8 +20,6 @@ from simfed.flower.price import MessagePrice
 from simfed.flower.work import Answer
 from simfed.ground.method import Work
 from simfed.record.schema import START
-
-__all__ = ["NodeAtWork"]
 
 
 @dataclass(eq=False, slots=True)
@@ -44,7 +43,7 @@ class NodeAtWork:
     price: MessagePrice = field(default_factory=MessagePrice)
 
     def forget_call(self) -> None:
-        """Nobody waits for the app's answer any more."""
+        """Drop the call where nobody waits for the app's answer any more."""
         if self.answer is None:
             self.crew.drop(self.ticket)
 
@@ -53,11 +52,14 @@ class NodeAtWork:
         return False
 
     def stretch_s(self, work: Work) -> float:
-        """Seconds of all of a unit's times in a row: an app's work is one."""
+        """Return the seconds of all of a unit's times: an app's work is one."""
         return work.times * self.work_s(work)
 
     def work_s(self, work: Work) -> float:
-        """Seconds of a unit: the start of the node's process, or the app's work."""
+        """Return the seconds of a unit on a device of speed 1.
+
+        It is the start of the node's process, or the app's work, which is done now.
+        """
         if self.answer is None:
             self._work()
         return self.price.start_s if work.kind == START else self.price.work_s
@@ -87,10 +89,18 @@ class NodeAtWork:
         nth: int = 0,
         steps: float = 1.0,
     ) -> float:
-        """Return the app's seconds on the device, with its speed, load and noise.
+        """Return seconds on the device, with its speed, load and noise.
 
-        Or with the scatter that was measured of the app where it has no noise; what the
-        app slept and waited is no work, and how many steps it made is not known.
+        What the app slept and waited comes on top. Where the device has no noise, work
+        scatters as was measured of the app.
+
+        Args:
+            nominal_s: on a device of speed 1.
+            start_at_s: the instant at which it begins.
+            round: names the draw of noise, as `phase` and `nth` do.
+            phase: `auxiliary` for the start of the process.
+            nth: of several in a phase.
+            steps: not used: how many the app made is not known.
         """
         assert self.answer is not None
         if phase == "auxiliary":  # the start of its process

@@ -1,6 +1,7 @@
 """A Flower app's messages on the simulated clock.
 
-The server app runs aside; what it asks its grid for is played here. A node is a row of
+The server app runs aside (`simfed.flower.turns`); what it asks its grid for is a story
+that is played here: `AppPlay.push`, `pull`, `list_nodes`, `sleep`. A node is a row of
 what waits for it: it takes one message at a time, which then is a participation as in
 any other run, played by `simfed.sim.clock`: a download, computing, an upload, over the
 shared network, on the node's own device. What the app on the node does is done when its
@@ -27,27 +28,24 @@ from flwr.app import Message
 
 from simfed.experiment.assembly import WorldParts
 from simfed.flower.charging import RunPrices, Watch
-from simfed.flower.clocks import Spin
 from simfed.flower.computing import WorkWatch
 from simfed.flower.crew import AppCrew
-from simfed.flower.exchanges import Exchanges
-from simfed.flower.grid import ServerClock
+from simfed.flower.exchanges import Exchanges, Progress
 from simfed.flower.hooks import RoundMetrics
 from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
-from simfed.flower.turns import CodeResult, ForeignThread
+from simfed.flower.turns import CodeResult, ForeignThread, ServerThreads
 from simfed.flower.work import Call
 from simfed.flower.workfile import WorkFile
 from simfed.ground.errors import RunFailed, unwrap_error
 from simfed.ground.plain import Plain
 from simfed.net import Network
 from simfed.net.instants import at, cancel, end_of_instant
+from simfed.record.recorder import Recorder
 from simfed.scenario.fleet_file import FleetFile
 from simfed.sim.clock import Clock
 from simfed.sim.flight import Flight
 from simfed.sim.world import CUT
-
-__all__ = ["AWAY_S", "AppPlay"]
 
 AWAY_S = 60.0
 """A node that has been silent for so long is unavailable: two of Flower's
@@ -58,8 +56,9 @@ _POLLS = 1000
 gives up."""
 
 _LOOKS = 10_000
-"""Looks in a row that find nothing before a look takes time: that of an app that only
-looks."""
+"""Looks in a row that find nothing before a look takes time: a hundredth of what those
+before it took, at least a millisecond. Else an app that only looks would get nowhere.
+"""
 
 Story = Generator[simpy.Event, object, Any]
 
@@ -76,29 +75,50 @@ class _Waiter:
 
 
 class AppPlay:
-    """One run of an app over a fleet."""
+    """One run of an app over a fleet, from 0 s to the server app's end.
+
+    It is what the clock asks (`simfed.sim.world.Requester`) and what the app's threads
+    ask (`simfed.flower.grid.Question`). `simfed.flower.running` makes one and reads
+    `charges`, `exchanges` and `round_metrics` when it is over.
+    """
 
     def __init__(
         self,
         fleet: FleetFile,
         parts: WorldParts,
-        exchanges: Exchanges,
+        recorder: Recorder,
         crew: AppCrew,
+        threads: ServerThreads,
         run_config: Mapping[str, Plain],
         *,
         run_id: int,
-        stop_requested: Callable[[], bool] = lambda: False,
-        work: WorkFile | None = None,
-        watch: Watch | None = None,
+        stop_requested: Callable[[], bool],
+        progress: Progress | None,
+        work: WorkFile | None,
+        watch: Watch | None,
     ) -> None:
-        """`work`, `watch`: as for `RunPrices`."""
+        """Set the fleet out at 0 s.
+
+        Args:
+            fleet: the fleet file.
+            parts: what was built from it.
+            recorder: gets the rows of every exchange.
+            crew: does the nodes' work.
+            threads: the server app's.
+            run_config: what the apps find in `context.run_config`.
+            run_id: Flower's number of the run.
+            stop_requested: whether the user has asked to stop.
+            progress: is told of every exchange.
+            work: as for `RunPrices`.
+            watch: as for `RunPrices`.
+        """
         self.charges = RunPrices(fleet, run_config, work, watch)
         self._parts = parts
         self._crew = crew
+        self._turns = threads
         self._run_config = run_config
         self._run_id = run_id
         self._stop_requested = stop_requested
-        self._exchanges = exchanges
         self.round_metrics: list[RoundMetrics] = []
         """The metrics of strategies, round by round."""
         self._nodes_at_work: dict[Flight, NodeAtWork] = {}
@@ -116,9 +136,18 @@ class AppPlay:
         )
         self._clock.connect(self)
         self._clock.set_out()
-        self.env, self.network = self._clock.env, self._clock.network
+        self.env = self._clock.env
         self._presence = self._clock.presence
         clients = fleet.client_count
+        faults = parts.faults
+        self.exchanges = Exchanges(
+            recorder,
+            fleet.metrics,
+            clients,
+            self._clock,
+            resent=faults is not None and faults.messages is not None,
+            progress=progress,
+        )
         self.ids = [parts.streams.integer("flower-node", c) for c in range(clients)]
         self._client_of = {node: client for client, node in enumerate(self.ids)}
         self._waiting: dict[int, deque[Mail]] = {}
@@ -137,7 +166,8 @@ class AppPlay:
         self._waiters: list[_Waiter] = []
         self._handed_over = self.env.event()
         """Comes when a thread of the server app has been at work."""
-        self._looks = Spin(_LOOKS)
+        self._looks, self._looked_s = 0, 0.0
+        """Looks in a row that found nothing, and the seconds that they took."""
         self._polls = 0
         """Looks in a row that could not change anything."""
         self._server_device = parts.server_device()
@@ -148,12 +178,12 @@ class AppPlay:
 
     # ---- the server app's side -------------------------------------------------------
 
-    def play(self, app: Callable[[], object], clock: ServerClock) -> None:
+    def play(self, app: Callable[[], object]) -> None:
         """Run the server app in its threads to its end.
 
-        Raises: `ForeignError`, `RunFailed`, `InputError`.
+        Raises: `ForeignError`, `InputError`, `RunFailed`: the app's threads wait for
+        each other, or it never sends.
         """
-        self._turns, self._server_clock = clock.turns, clock
         serve = self.env.process(self._serve(app))
         try:
             self.env.run(until=serve)
@@ -168,20 +198,31 @@ class AppPlay:
                     f"each other"
                 ) from None
             raise unwrap_error(error) from None
+        if not self.exchanges.has_sent:
+            raise RunFailed(
+                f"the server app ended at {self.env.now:g} s and never sent a message: "
+                "there is nothing to simulate"
+            )
 
     def _serve(self, app: Callable[[], object]) -> Story:
+        """Run the app's first thread to its end, then end the run."""
         yield from self._converse(self._turns.first, app)
         yield from self._finish()
 
     def begin(self, turn: ForeignThread, code: Callable[[], object]) -> Story:
-        """Let a pool's thread run, as soon as the one that asks for it waits."""
+        """Let a pool's thread run, as soon as the one that asks for it waits.
+
+        Args:
+            turn: the thread.
+            code: what it is to do, to its end.
+        """
 
         def converse() -> Story:
             yield end_of_instant(self.env)
-            self._server_clock.at_s = self.env.now
+            self._turns.clock.at_s = self.env.now
             yield from self._converse(turn, code)
 
-        self._looks.stop()
+        self._looks = self._looked_s = 0
         self.env.process(converse())
         yield from ()
 
@@ -200,19 +241,27 @@ class AppPlay:
                 return
             assert callable(question)
             answer = yield from question(self)
-            self._server_clock.at_s = self.env.now
+            self._turns.clock.at_s = self.env.now
             question = turn.answer(answer)
 
     def sleep(self, seconds: float) -> Story:
         """Let seconds pass in which the server app does nothing."""
-        self._looks.stop()
+        self._looks = self._looked_s = 0
         yield from self._spend("sleep", seconds)
 
     def wait_until(
         self, condition: Callable[[], bool], timeout_s: float = math.inf
     ) -> Generator[simpy.Event, object, bool]:
-        """Return whether a thread of the app brought about what another waits for."""
-        self._looks.stop()
+        """Wait until a thread of the app has brought something about.
+
+        Args:
+            condition: looked at whenever a thread has been at work.
+            timeout_s: simulated seconds of waiting.
+
+        Returns:
+            False once the timeout is over.
+        """
+        self._looks = self._looked_s = 0
         env, until_s = self.env, self.env.now + timeout_s
         while not condition():
             if env.now >= until_s:
@@ -223,12 +272,15 @@ class AppPlay:
         return True
 
     def _look_on(self, mails: Sequence[Mail]) -> Story:
-        """Look for replies; a look that finds nothing takes no time.
+        """Let the time pass that a look for replies takes.
 
-        It does where the app does nothing but look.
+        It takes none, unless the app does nothing but look: then until a reply to
+        `mails` comes, but no longer than the look takes.
         """
-        step_s = self._looks.step_s()
-        if step_s:
+        self._looks += 1
+        if self._looks > _LOOKS:
+            step_s = max(1e-3, 0.01 * self._looked_s)
+            self._looked_s += step_s
             ids = {mail.id for mail in mails if mail.reply is None}
             yield from self._await(
                 _Waiter(ids, self.env.event(), whole=False), self.env.now + step_s
@@ -245,7 +297,7 @@ class AppPlay:
 
     def _server_work(self, charge: WorkWatch) -> tuple[str, float]:
         """Return the kind and seconds of the server app's work since last asked."""
-        replies, size_bytes = self._exchanges.collect_received()
+        replies, size_bytes = self.exchanges.collect_received()
         device, kind = self._server_device, "aggregation" if replies else "server work"
         nominal_s = self.charges.price_server(
             charge.collect(),
@@ -261,23 +313,36 @@ class AppPlay:
         )
 
     def _spend(self, kind: str, duration_s: float) -> Story:
+        """Let the server app work, or sleep, and note that for the round's spans.
+
+        Works of several threads follow one another, as on one processor; sleeps do not.
+
+        Args:
+            kind: of the span; `sleep` is no work.
+            duration_s: simulated seconds.
+        """
         if duration_s <= 0:
             return
         begun_s, sleeps = self.env.now, kind == "sleep"
         if not sleeps:  # one thread after another
             begun_s = max(begun_s, self._free_at_s)
             self._free_at_s = begun_s + duration_s
-            self._server_clock.worked_s += duration_s
         yield at(self.env, begun_s + duration_s)
         yield end_of_instant(self.env)
-        self._exchanges.add_work(kind, begun_s, self.env.now)
+        self.exchanges.add_work(kind, begun_s, self.env.now)
 
     def push(self, mails: Sequence[Mail]) -> Generator[simpy.Event, object, list[str]]:
-        """Send messages now; return the ids of those whose nodes there are."""
-        self._looks.stop()
+        """Send messages now.
+
+        What is for a node that does not exist is passed over, with a warning.
+
+        Returns:
+            The ids of the others, in their order.
+        """
+        self._looks = self._looked_s = 0
         self._polls = 0
         if mails:
-            self._exchanges.send(self.env.now, self._clock.uses)
+            self.exchanges.send(self.env.now, self._clock.uses)
         sent = []
         for mail in mails:
             if mail.node not in self._client_of:
@@ -301,10 +366,16 @@ class AppPlay:
     def pull(
         self, ids: Sequence[str], timeout_s: float | None = None
     ) -> Generator[simpy.Event, object, list[Message]]:
-        """Return the messages that the app gets, in the order in which they arrived.
+        """Return what the app gets of these messages' replies.
 
-        With a timeout it waits for all of them, and no longer. Errors stand in place of
-        replies that will never be.
+        Args:
+            ids: of messages that were pushed; an id that is not known, or was answered
+            before, gets an error.
+            timeout_s: seconds to wait for all of them; None: what is there now.
+
+        Returns:
+            Replies in the order in which they arrived; errors stand in place of those
+            that will never be.
         """
         ids = list(dict.fromkeys(ids))
         mails = [mail for id in ids if (mail := self._mails.get(id)) is not None]
@@ -312,16 +383,16 @@ class AppPlay:
         for mail in mails:
             mail.polled = True
         if timeout_s is not None:
-            self._looks.stop()
+            self._looks = self._looked_s = 0
             yield from self._wait_for(mails, self.env.now + timeout_s)
         elif not any(mail.reply is not None for mail in mails):
             yield from self._look_on(mails)
         replies = self._collect_replies(mails, waited=timeout_s is not None)
         if timeout_s is not None and len(replies) < len(mails):
-            self._exchanges.give_up(self.env.now)
+            self.exchanges.give_up(self.env.now)
         if replies:
             self._polls = 0
-            self._looks.stop()
+            self._looks = self._looked_s = 0
         elif timeout_s is None:
             self._count_poll()
         return replies + [
@@ -329,7 +400,12 @@ class AppPlay:
         ]
 
     def _wait_for(self, mails: Sequence[Mail], until_s: float) -> Story:
-        """Wait until each of these is replied to or will never be, or time is over."""
+        """Wait until each of these is replied to, or will never be, or time is over.
+
+        Args:
+            mails: what is awaited.
+            until_s: the instant at which time is over.
+        """
         env = self.env
         while True:
             settled_s = {
@@ -358,8 +434,10 @@ class AppPlay:
     def _collect_replies(self, mails: Sequence[Mail], *, waited: bool) -> list[Message]:
         """Return the replies to these, and errors for those that will never come.
 
-        A server that `waited` got each reply when it came; one that looks only now may
-        find it expired.
+        Args:
+            mails: what was asked for; those that are answered are forgotten.
+            waited: the server was there when each reply came; else it looks only now
+            and may find one expired.
         """
         now_s = self.env.now
         replies: list[tuple[float, Mail, Message, bool]] = []
@@ -374,7 +452,7 @@ class AppPlay:
         for _, mail, message, answered in replies:
             mail.answered = True
             del self._mails[mail.id]  # with all that it carried
-            self._exchanges.pull(mail, message, answered=answered, now_s=now_s)
+            self.exchanges.pull(mail, message, answered=answered, now_s=now_s)
         return [message for _, _, message, _ in replies]
 
     def _settled_at_s(self, mail: Mail) -> float:
@@ -398,10 +476,13 @@ class AppPlay:
         return [self.ids[client] for client in there]
 
     def _count_poll(self, *, everybody: bool = False) -> None:
-        """The app has looked for something.
+        """Note that the app has looked for something.
 
-        Raises: `RunFailed` where nothing can change any more and it has looked too
-        often.
+        Args:
+            everybody: all nodes of the fleet are there.
+
+        Raises:
+            RunFailed: nothing can change any more, and it has looked `_POLLS` times.
         """
         comes_s = (
             math.inf
@@ -426,19 +507,28 @@ class AppPlay:
             )
 
     def _finish(self) -> Story:
-        """Return the server app is through: what is under way is of no use any more."""
+        """End what is still under way when the server app is through.
+
+        It is of no use any more. The last exchange is written.
+        """
         flights = list(self._nodes_at_work)
         for flight in flights:
             self._clock.cut(flight, CUT)
         if flights:
             yield end_of_instant(self.env)
-        self._exchanges.end(self.env.now, self._clock.uses)
+        self.exchanges.end(self.env.now, self._clock.uses)
         self.charges.check_some_charged()
+        for sentence in sorted(self.exchanges.warnings):
+            self.charges.warn(sentence)
 
     # ---- nodes -----------------------------------------------------------------------
 
     def _handle_mails(self, client: int) -> Story:
-        """Return one node, as long as something waits for it."""
+        """Let one node work, as long as something waits for it.
+
+        It passes over what has expired, or was answered in its place, and waits while
+        it is away.
+        """
         env, waiting = self.env, self._waiting[client]
         while waiting:
             mail = waiting[0]
@@ -455,10 +545,15 @@ class AppPlay:
         del self._waiting[client]
 
     def _participate(self, mail: Mail) -> Story:
+        """Let a node receive a message, work on it and reply.
+
+        The crew gets the call as the message begins to travel, so that other processes
+        may begin with it.
+        """
         env, client = self.env, mail.client
         turn = self._begun.get(client, 0)
         self._begun[client] = turn + 1
-        flight = mail.flight = self._exchanges.begin(mail, env.now)
+        flight = mail.flight = self.exchanges.begin(mail, env.now)
         ticket = self._crew.give(self._call(mail, turn))
         node = NodeAtWork(
             mail=mail,
@@ -478,7 +573,11 @@ class AppPlay:
     # ---- what the clock asks and tells -----------------------------------------------
 
     def size_of(self, flight: Flight) -> float:
-        """Return the bytes of a reply; asked when the computing is over."""
+        """Return the bytes of a reply; asked when the computing is over.
+
+        Now the node's state is what the app made of it, and a process that the app has
+        ended is gone.
+        """
         answer = self._nodes_at_work[flight].answer
         assert answer is not None
         if answer.exited:  # before a byte of an answer leaves
@@ -495,7 +594,11 @@ class AppPlay:
             self._clock.cut(flight, "dropped")
 
     def land(self, flight: Flight) -> None:
-        """A message has been worked on, or never will be."""
+        """Settle a message that has been worked on, or never will be.
+
+        Its reply is there, its node may be gone, and threads that wait for it are
+        woken.
+        """
         node = self._nodes_at_work.pop(flight)
         mail, answer = node.mail, node.answer
         if answer is not None and answer.exited:
@@ -505,7 +608,7 @@ class AppPlay:
         if not flight.lost:
             assert answer is not None
             mail.reply, mail.replied_at_s = answer.reply, self.env.now
-        self._exchanges.land(mail)
+        self.exchanges.land(mail)
         node.forget_call()
         if flight.away:
             self._left_at_s[flight.client] = self.env.now
@@ -531,13 +634,14 @@ class AppPlay:
             return math.inf
         return self._presence.change_after(client, self.env.now)
 
-    def energy_j(
-        self, client: int, phases_s: Callable[[], Mapping[str, float]]
-    ) -> float | None:
-        """Joules of a participation, see `World`."""
-        return self._clock.energy_j(client, phases_s)
-
     def _call(self, mail: Mail, turn: int) -> Call:
+        """Return what the client app is called with for a message.
+
+        Args:
+            mail: the message.
+            turn: how many messages the node has begun before, which seeds its random
+            numbers.
+        """
         client = mail.client
         return Call(
             message=mail.message,
@@ -554,7 +658,10 @@ class AppPlay:
 
 
 def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]:
-    """Return a node's number → what the fleet says of its settings."""
+    """Return a function from a node's number to what the fleet says of its settings.
+
+    `{node}` and `{nth}` in texts are replaced, see docs/flower.md.
+    """
     if not any(group.node_config for group in fleet.clients):
         return lambda client: {}
     groups = fleet.group_of_client()

@@ -1,11 +1,13 @@
-"""One price of foreign code: arithmetic per kind of message, and a kernel.
+"""One price of foreign code: arithmetic per kind of message, and a factor.
 
-The arithmetic gives seconds of some machine, the kernel's factor those of a device of
-speed 1. `work`: the laws of a work file, whose kernel is a gradient that every profile
-can price. `declared`: what the user wrote, for a device of speed 1. `measured`: the
-host's seconds, with `speed` as the factor. `metered`: counted steps and passes, with
-the seconds that the device's profile has for them, whose level is that of a measured
-play where a work file is there.
+The arithmetic gives seconds of some machine, the factor those of a device of speed 1.
+`work`: the laws of a work file, whose factor is a kernel's: a gradient that every
+profile can price. `declared`: what the user wrote, for a device of speed 1. `measured`:
+the host's seconds, with `speed` as the factor. `metered`: counted steps and passes,
+with the seconds that the device's profile has for them, whose level is that of a
+measured play where a work file is there.
+
+The device's own speed, load and noise come on top later (`simfed.flower.node`).
 """
 
 from __future__ import annotations
@@ -24,7 +26,6 @@ from simfed.ground.errors import InputError, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-_ARITHMETIC = {"measured": "host_s", "metered": "steps * step_s + passes * pass_s"}
 _FREE = {
     "measured": "the host's clock stood still",
     "metered": "it does nothing that PyTorch's hooks see",
@@ -53,7 +54,10 @@ class MessagePrice:
 
 
 class Price:
-    """What foreign code costs by one kind of computing."""
+    """The price of foreign code by one kind of computing.
+
+    A run has one for its nodes and one for its server (`simfed.flower.charging`).
+    """
 
     def __init__(
         self,
@@ -62,7 +66,14 @@ class Price:
         nodes: int = 0,
         work: WorkFile | None = None,
     ) -> None:
-        """`work`: the file's contents, where computing is by one."""
+        """Set up a price.
+
+        Args:
+            computing: the kind, as the fleet says it.
+            run_config: numbers of it may be named in arithmetic.
+            nodes: how many the fleet has, the value of `nodes`.
+            work: the work file's contents, where computing is by one.
+        """
         self._computing = computing
         self._run_config = run_config or {}
         self._nodes = nodes
@@ -80,8 +91,18 @@ class Price:
     ) -> tuple[MessagePrice, list[str]]:
         """Return the charge of a message to a node, and doubts about it.
 
-        Raises: `InputError` for a kind that has no price, and a value that a price
-        names and that is not there.
+        Args:
+            visible: what can be seen of the message from outside.
+            client: the node's number, by which a start is charged once.
+            spent: what this machine spent on it.
+            processor: the node's; None where no profile is needed.
+
+        Returns:
+            The charge; a sentence for each value beyond what the law was tried at.
+
+        Raises:
+            InputError: the kind has no price, or a value that a price names is not
+            there.
         """
         values = visible.values(self._run_config, self._nodes)
         law = None
@@ -111,26 +132,34 @@ class Price:
     ) -> MessagePrice:
         """Return the charge of a stretch of code that has no measured law.
 
-        `names`: what declared seconds may call it, the nearest first; `values`: what
-        they may name.
+        Args:
+            names: what declared seconds may call it, the nearest first.
+            values: what declared seconds may name.
+            spent: what this machine spent on it.
+            processor: whose profile prices what was counted.
+
+        Raises:
+            InputError: declared seconds have no such name, or are below 0.
         """
         kind = self._computing.kind
-        text = _ARITHMETIC.get(kind) or self._find_declared(names)
+        free = _FREE.get(kind)
         if kind == "measured":
-            values = {"host_s": spent.host_s}
+            seconds = spent.host_s
         elif kind == "metered":
             assert processor is not None
-            values = _price_counted(spent, processor)
-        arithmetic = read_arithmetic(text)
-        with within("computing.seconds"):
-            seconds = arithmetic(values)
-            if seconds < 0:
-                raise InputError("at least 0 seconds", where=text, got=seconds)
+            seconds = _price_counted(spent.counted, processor)
+        else:
+            text = self._find_declared(names)
+            arithmetic = read_arithmetic(text)
+            with within("computing.seconds"):
+                seconds = arithmetic(values)
+                if seconds < 0:
+                    raise InputError("at least 0 seconds", where=text, got=seconds)
+            # without names somebody wrote 0
+            free = f"{text!r} comes to 0" if arithmetic.names else None
         work_s = seconds * self._find_factor(processor)
-        # without names somebody wrote 0, and of counted work a device does it for free
-        if work_s > 0 or spent.counted.flops or not arithmetic.names:
-            return MessagePrice(work_s)
-        return MessagePrice(work_s, _FREE.get(kind, f"{text!r} comes to 0"))
+        # counted work that takes no time is what the device does for free
+        return MessagePrice(work_s, None if work_s or spent.counted.flops else free)
 
     def _find_declared(self, names: Sequence[str]) -> str:
         """Return the arithmetic of code of these names.
@@ -155,7 +184,10 @@ class Price:
         return 1.0 if processor is None else self._work.kernel.factor(processor)
 
     def _find_level(self, law: KindLaw, processor: Processor | None) -> float:
-        """Return what a message of the first play took, as a multiple of metered."""
+        """Return what a message took when it was measured, over what it is metered.
+
+        It is one of the law's first play; 1 where metered computing says 0 s.
+        """
         assert self._work is not None
         assert processor is not None
         training, inference = PassSum(*law.counted[:3]), PassSum(*law.counted[3:6])
@@ -165,7 +197,10 @@ class Price:
         return took_s / metered.work_s if metered.work_s else 1.0
 
     def _start_s(self, law: KindLaw, client: int) -> float:
-        """Imports and the first message's extra, as often as the run charges them."""
+        """Return the seconds of a node's start that this message is charged.
+
+        They are imports and the first message's extra, as often as `start` says.
+        """
         assert self._work is not None
         if self._computing.start == "never":
             return 0.0
@@ -178,53 +213,51 @@ class Price:
 
 
 def list_names(visible: Visible) -> list[str]:
-    """Return the names that declared seconds may have for a message.
+    """Return the names that declared seconds may have for a message, the nearest first.
 
     They are its type with its action, the action, texts of its configuration (the
     stages of secure aggregation), its type.
+
+    >>> list_names(Visible("train.sum", {"stage": "setup"}))
+    ['train.sum', 'sum', 'setup', 'train']
     """
     kind, dot, action = visible.message_type.partition(".")
     texts = [text for _, text in sorted(visible.texts.items())]
     return [visible.message_type, *([action] if dot else []), *texts, kind]
 
 
-def _price_counted(spent: HostSpent, processor: Processor) -> dict[str, float]:
-    """Return counted steps and passes, and the seconds of a mean one of each."""
-    counted = spent.counted
-    return {
-        "steps": counted.training.times,
-        "step_s": _price_pass(processor, "training", counted.training, spent),
-        "passes": counted.inference.times,
-        "pass_s": _price_pass(processor, "inference", counted.inference, spent),
-    }
+def _price_counted(counted: WorkCount, processor: Processor) -> float:
+    """Return the seconds of counted steps and passes on a device of speed 1.
 
+    Each takes what the profile's law for models that were not measured says of a mean
+    one. Bytes that are moved beyond what goes with the FLOPs of usual models count as
+    the FLOPs of their time.
 
-def _price_pass(
-    processor: Processor, quantity: str, work: PassSum, spent: HostSpent
-) -> float:
-    """Return seconds by the profile's law for models that were not measured.
-
-    Bytes that are moved beyond what goes with the FLOPs of usual models count as the
-    FLOPs of their time. Raises: `InputError`.
+    Raises: `InputError` where the profile has no such law.
     """
-    if not work.times:
-        return 0.0
-    beyond = max(0.0, work.moved_bytes - work.flops / _FLOPS_BESIDE)
-    flops = max(1.0, (work.flops + _FLOPS_PER_BYTE * beyond) / work.times)
+    name, total_s = f"a model of {counted.parameters} parameters", 0.0
     # so many "samples" of one FLOP: one model for all
-    parameters = spent.counted.parameters
-    name = f"a model of {parameters} parameters"
-    processor.profile.models.setdefault(name, ModelWork(parameters, 1.0, 1.0))
-    size: dict[str, Any] = {"batch" if quantity == "training" else "samples": flops}
-    try:
-        return processor.nominal_s(quantity, model=name, **size)
-    except InputError as error:
-        allowed = (
-            f"a profile with a law of {quantity} for any model, by which counted work "
-            f"is priced"
-        )
-        cure = (
-            f"another profile, `assume: {{{quantity}: 0 s}}` beside it, or "
-            f"declared computing"
-        )
-        raise InputError(allowed, where=error.where, got=name, hint=cure) from None
+    processor.profile.models.setdefault(name, ModelWork(counted.parameters, 1.0, 1.0))
+    for quantity, unit, work in (
+        ("training", "batch", counted.training),
+        ("inference", "samples", counted.inference),
+    ):
+        if not work.times:
+            continue
+        beyond = max(0.0, work.moved_bytes - work.flops / _FLOPS_BESIDE)
+        size: dict[str, Any] = {
+            unit: max(1.0, (work.flops + _FLOPS_PER_BYTE * beyond) / work.times)
+        }
+        try:
+            mean_s = processor.nominal_s(quantity, model=name, **size)
+        except InputError as error:
+            raise InputError(
+                f"a profile with a law of {quantity} for any model, by which counted "
+                "work is priced",
+                where=error.where,
+                got=name,
+                hint=f"another profile, `assume: {{{quantity}: 0 s}}` beside it, or "
+                "declared computing",
+            ) from None
+        total_s += work.times * mean_s
+    return total_s

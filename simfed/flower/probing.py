@@ -1,14 +1,12 @@
 """Probing: plays that tell how an app's messages grow, chosen by what plays show.
 
-Names do not matter.
-
-Every number of the run's configuration and of the nodes' is varied alone. What changes
-no seconds drops out, what changes only how many messages there are is a count of them,
-all else is a size: it gets a third value on the other side. The number of nodes has
-three values as well, and two plays move all sizes at once. A play is made twice, the
-second time after all others, and again while its two least times differ by more than
-`APART`: what else runs on the machine makes a whole process slower, and which one is
-chance, so that a message's least time counts.
+Names do not matter. Every number of the run's configuration and of the nodes' is varied
+alone. What changes no seconds drops out, what changes only how many messages there are
+is a count of them, all else is a size: it gets a third value on the other side. The
+number of nodes has three values as well, and two plays move all sizes at once. A play
+is made twice, the second time after all others, and again while its two least times
+differ by more than `APART`: what else runs on the machine makes a whole process slower,
+and which one is chance, so that a message's least time counts.
 """
 
 from __future__ import annotations
@@ -33,17 +31,6 @@ from simfed.flower.workfile import (
 )
 from simfed.ground.errors import RunFailed
 from simfed.ground.plain import Plain
-
-__all__ = [
-    "APART",
-    "MOST_REPEATS",
-    "NodeGroup",
-    "PlayLog",
-    "Spot",
-    "Tell",
-    "list_numbers",
-    "probe",
-]
 
 MOST_REPEATS, APART = 5, 0.15
 MOST_ROUNDS = 3
@@ -78,7 +65,12 @@ class Spot:
     """The setting that is special about it."""
 
     def read(self, setting: Setting, config: Mapping[str, Plain]) -> Plain:
-        """Return a setting's value; of unlike nodes that of the first."""
+        """Return a setting's value; of unlike nodes that of the first that has it.
+
+        Args:
+            setting: its name, and whether it is the nodes'.
+            config: the app's own, where the play has nothing in its place.
+        """
         name, of_nodes = setting
         if of_nodes:
             return next(
@@ -89,7 +81,11 @@ class Spot:
     def move(self, setting: Setting, value: float) -> Spot:
         """Return these sizes with one that is another.
 
-        Of unlike nodes each in proportion.
+        Of unlike nodes each moves in proportion.
+
+        Args:
+            setting: its name, and whether it is the nodes'.
+            value: of the first node that has it.
         """
         name, of_nodes = setting
         changes = f"{name} {value:,}"
@@ -127,11 +123,22 @@ def _scale(value: Plain, factor: float) -> float:
 
 
 class PlayLog:
-    """Plays of one app, each as often as its times ask for."""
+    """Plays of one app, each as often as its times ask for.
+
+    A play is known by its number, the order in which its sizes came.
+    """
 
     def __init__(
         self, forge: Forge, folder: Path, config: Mapping[str, Plain], tell: Tell
     ) -> None:
+        """Begin without a play.
+
+        Args:
+            forge: makes the plays.
+            folder: the app's.
+            config: the app's own run configuration.
+            tell: gets a line before every play.
+        """
         self._forge = forge
         self._folder = folder
         self.config = config
@@ -147,9 +154,10 @@ class PlayLog:
         return {number: len(times) for number, times in sorted(self._times.items())}
 
     def add(self, spot: Spot) -> int | None:
-        """Play sizes for the first time.
+        """Play sizes for the first time, unless they were played before.
 
-        Return the play's number, None where it failed.
+        Returns:
+            The play's number; None: it failed.
         """
         for number, other in enumerate(self.spots):
             if replace(other, changes="") == replace(spot, changes=""):
@@ -159,7 +167,12 @@ class PlayLog:
         return number if self._play(number) else None
 
     def settle(self, numbers: Sequence[int]) -> None:
-        """Play again what was played once, then what differs."""
+        """Play again what was played once, then what differs.
+
+        Args:
+            numbers: the plays that are to be known well; each at most `MOST_REPEATS`
+            times.
+        """
         for _ in range(MOST_REPEATS - 1):
             for number in numbers:
                 if (
@@ -187,7 +200,11 @@ class PlayLog:
         return [row for number in sorted(self._times) for row in self.rows(number)]
 
     def count(self, laws: Sequence[KindLaw]) -> Iterator[KindLaw]:
-        """Yield laws with what metered computing counts, in one more first play."""
+        """Yield laws with what metered computing counts, in one more first play.
+
+        Args:
+            laws: in the order in which they are yielded.
+        """
         self._tell("the first play's work is counted")
         said = self._forge.play({**self._job(self.spots[0]), "counts": True})
         for law in laws:
@@ -241,9 +258,13 @@ def _read_rows(
     nodes: int,
     config: Mapping[str, Plain],
 ) -> Iterator[MessageRow]:
-    """Yield the messages of a play.
+    """Yield the messages of a play; the first of each type and texts began its process.
 
-    The first of each type and texts began its process.
+    Args:
+        messages: what the play said.
+        number: the play's.
+        nodes: it had.
+        config: of its run.
     """
     begun: set[tuple[object, ...]] = set()
     for visible, spent, exchange in messages:
@@ -281,9 +302,11 @@ def _is_number(value: Plain) -> bool:
 def list_numbers(
     config: Mapping[str, Plain], groups: Sequence[NodeGroup]
 ) -> list[Setting]:
-    """Return what may be a size: positive numbers of configurations.
+    """Return what may be a size: positive numbers of the run's and the nodes' settings.
 
-    They are the run's and the nodes'.
+    Args:
+        config: of the run.
+        groups: the nodes' configurations.
     """
     own = [(name, False) for name, value in config.items() if _is_number(value)]
     of_nodes = {
@@ -394,7 +417,12 @@ def _choose_third(now: float, second: float) -> float:
 
 
 def _judge(plays: PlayLog, number: int) -> str:
-    """Return what a number that was varied alone turned out to be."""
+    """Return the role of a number that was varied alone.
+
+    Args:
+        plays: with the first one, 0.
+        number: of the play that varies it.
+    """
     base, other = plays.rows(0), plays.rows(number)
     for rows in _list_heavy_kinds([*base, *other]):
         pair = [[row for row in rows if row.play == play] for play in (0, number)]

@@ -1,4 +1,10 @@
-"""Runs of a fleet with an app, written to a run directory."""
+"""Runs of a fleet with an app, written to a run directory.
+
+`run` takes two apps, `run_folder` the folder of an app, `run_studied` one run of a
+study. All of them go one way: the fleet is built (`check_world`), the app is played to
+its end (`_play_fleet`), and tables, manifest and summary are written, or kept in
+memory.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +13,7 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -45,28 +51,16 @@ if TYPE_CHECKING:
     from flwr.serverapp import ServerApp
 
     from simfed.flower.charging import Watch
-    from simfed.flower.grid import ServerClock, SimGrid
+    from simfed.flower.exchanges import Progress
+    from simfed.flower.grid import SimGrid
     from simfed.flower.play import AppPlay
+    from simfed.flower.turns import ServerThreads
 
-__all__ = [
-    "HOST_TIMEOUT_S",
-    "Progress",
-    "check_some_worked",
-    "read_config",
-    "run",
-    "run_folder",
-    "run_studied",
-]
 
 HOST_TIMEOUT_S = 600.0
 """An app that gives no sign for so long is given up."""
 
 AnyFleet = FleetFile | str | os.PathLike[str] | Mapping[str, Any]
-
-
-Progress = Callable[[int, float, float | None], None]
-"""Told after every exchange: its number, when it ended (s), the accuracy if it is
-known."""
 
 
 def run(  # noqa: PLR0913  options by keyword
@@ -235,7 +229,13 @@ def run_folder(
 
 
 def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]:
-    """Return a sentence where the app was written for another number of nodes."""
+    """Return a sentence where the app was written for another number of nodes.
+
+    Args:
+        folder: the app's, for the sentence.
+        stated: what `read_stated_nodes` found.
+        nodes: of the fleet.
+    """
     if not stated or nodes in stated:
         return []
     counts = " or ".join(f"{count:,}" for count in stated)
@@ -257,7 +257,14 @@ def _compare_code(folder: Path, work_file: str) -> list[str]:
 
 
 def check_some_worked(result: RunResult) -> None:
-    """Raises: `RunFailed` where no message of a run came to anything."""
+    """Check that some message of a run was answered.
+
+    Args:
+        result: a run of an app; its manifest has the first node's exception (`raised`).
+
+    Raises:
+        RunFailed: all messages failed or came to nothing, or none reached a node.
+    """
     outcomes = result.participations["outcome"]
     if outcomes.isin(["aggregated", "late"]).any():
         return
@@ -274,9 +281,13 @@ def check_some_worked(result: RunResult) -> None:
 
 
 def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
-    """Return the fleet, charged by the app's work file where it says nothing else.
+    """Return the fleet with the app's work file where that is to charge it.
 
-    Metered computing takes its level from that.
+    It does where the fleet says nothing of computing; a metered one without a file
+    takes its level from it.
+
+    Raises:
+        InputError: the folder has more than one work file.
     """
     metered = fleet.computing is not None and fleet.computing.kind == "metered"
     asked = fleet.computing is None or (metered and fleet.charged.file is None)
@@ -294,9 +305,16 @@ def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
 
 
 def run_studied(plain: Mapping[str, Plain], out: Path, source: str) -> None:
-    """Do one run of a study: `plain` is a fleet with its app, from the file `source`.
+    """Do one run of a study, or find it done.
 
-    Raises: as `run`, and `RunFailed` where no message came to anything.
+    Args:
+        plain: a fleet with its app.
+        out: the run directory.
+        source: the file that the fleet is from.
+
+    Raises:
+        InputError, InputErrors, RunFailed: as for `run_folder`; also where no message
+        came to anything.
     """
     fleet = validate_fleet(plain, source=source, folder=Path(source).parent)
     if fleet.app is None:
@@ -337,7 +355,11 @@ def read_config(texts: Sequence[str]) -> dict[str, Plain]:
 
 
 def _make_progress_printer(every_wall_s: float = 10.0) -> Progress:
-    """Tells of an exchange on standard error, at most every so many seconds."""
+    """Return what prints a line about an exchange on standard error.
+
+    Args:
+        every_wall_s: the least host seconds between two lines.
+    """
     printed_wall_s = time.monotonic()
 
     def print_line(exchange: int, simulated_s: float, accuracy: float | None) -> None:
@@ -375,27 +397,36 @@ def _play_fleet(
 ) -> AppPlay:
     """Play an app to its end, and return what is known then.
 
-    Raises: `RunFailed` for what the server app raises, or where it sends nothing.
+    Everything that is put in the place of Python's or Flower's own (time, threads,
+    random numbers, the legacy server) holds inside of this call alone.
+
+    Args:
+        apps: the server app and the client app.
+        fleet: the fleet file.
+        parts: what was built from it.
+        recorder: gets the rows.
+        run_config: what both apps find in `context.run_config`.
+        host_timeout_s: host seconds after which an app that gives no sign is given up.
+        progress: is told of every exchange; None: Flower's log keeps silent too.
+        workers: processes for the nodes' work.
+        work: the contents of the work file, where one charges.
+        watch: is told of every message that a node has worked on.
+
+    Raises:
+        InputError: a message has no price.
+        RunFailed: what the server app raises, or that it sends nothing.
+        Interrupted: Ctrl-C.
     """
     from flwr.supercore.date import now
 
     from simfed.flower.clocks import foreign_randomness, foreign_time
     from simfed.flower.crew import AppCrew, one_thread
-    from simfed.flower.exchanges import Exchanges
-    from simfed.flower.grid import ServerClock
     from simfed.flower.hooks import evaluations_told
     from simfed.flower.legacy import legacy_server
     from simfed.flower.play import AppPlay
     from simfed.flower.turns import ForeignError, ServerThreads, describe_error
 
     server_app, client_app = apps
-    exchanges = Exchanges(
-        recorder,
-        fleet.metrics,
-        fleet.client_count,
-        lambda *asked: play.energy_j(*asked),
-        progress,
-    )
     run_id = parts.streams.integer("flower-run")
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))
@@ -404,52 +435,45 @@ def _play_fleet(
             stack.enter_context(_quiet_flower())
         crew = AppCrew(client_app, fleet.charged, workers, host_timeout_s)
         stack.callback(crew.close)
+        threads = ServerThreads(fleet.server.charged, host_timeout_s)
+        stack.callback(threads.stop)
         play = AppPlay(
             fleet,
             parts,
-            exchanges,
+            recorder,
             crew,
+            threads,
             run_config,
             run_id=run_id,
             stop_requested=stack.enter_context(CtrlC().heard()).asked,
+            progress=progress,
             work=work,
             watch=watch,
         )
-        exchanges.network = play.network
-        exchanges.may_resend = (
-            parts.faults is not None and parts.faults.messages is not None
-        )
-        clock = ServerClock()
-        clock.turns = ServerThreads(clock, fleet.server.charged, host_timeout_s)
-        stack.callback(clock.turns.stop)
-        stack.enter_context(clock.turns.patched())
+        stack.enter_context(threads.patched())
         stack.enter_context(
-            evaluations_told(exchanges.set_evaluation, play.round_metrics.extend)
+            evaluations_told(play.exchanges.set_evaluation, play.round_metrics.extend)
         )
         stack.enter_context(legacy_server())
         stack.enter_context(foreign_randomness(parts.streams.integer("flower-server")))
-        app = partial(server_app, *_build_world(run_id, clock, run_config))
+        app = partial(server_app, *_build_world(run_id, threads, run_config))
         try:
-            play.play(app, clock)
+            play.play(app)
         except ForeignError as raised:
             raise RunFailed(
                 f"at {play.env.now:g} s the server app raised "
                 f"{describe_error(raised.error)}"
             ) from raised.error
-    if not exchanges.has_sent:
-        raise RunFailed(
-            f"the server app ended at {play.env.now:g} s and never sent a message: "
-            "there is nothing to simulate"
-        )
-    for sentence in sorted(exchanges.warnings):
-        play.charges.warn(sentence)
     return play
 
 
 def _build_world(
-    run_id: int, clock: ServerClock, run_config: dict[str, Plain]
+    run_id: int, threads: ServerThreads, run_config: dict[str, Plain]
 ) -> tuple[SimGrid, Context]:
-    """Return what a server app is given."""
+    """Return the grid and the context that a server app is called with.
+
+    Flower keeps the identity of its task in a class, which is set here.
+    """
     from flwr.app import Context, RecordDict
     from flwr.common.constant import SUPERLINK_NODE_ID
     from flwr.supercore.run import Run as FlowerRun
@@ -459,7 +483,7 @@ def _build_world(
 
     TaskIdentity.task_id, TaskIdentity.run_id = 1, run_id
     TaskIdentity.node_id = SUPERLINK_NODE_ID
-    grid = SimGrid(FlowerRun.create_empty(run_id), clock.ask)
+    grid = SimGrid(FlowerRun.create_empty(run_id), threads.ask)
     return grid, Context(run_id, SUPERLINK_NODE_ID, {}, RecordDict(), run_config)
 
 
@@ -502,6 +526,14 @@ def _begin_manifest(
 def _finish_manifest(
     fleet: FleetFile, parts: WorldParts, played: AppPlay, wall_s: float
 ) -> dict[str, Plain]:
+    """Return the manifest's facts that are known when an app has ended.
+
+    Args:
+        fleet: the fleet file.
+        parts: what was built from it.
+        played: the app's run.
+        wall_s: host seconds that the run took.
+    """
     warnings = played.charges.warnings()
     if _is_measured(fleet):
         warnings.append(
@@ -525,6 +557,11 @@ def _drop_app(fleet: FleetFile) -> FleetFile:
 def _make_self_contained(
     fleet: FleetFile, parts: WorldParts
 ) -> tuple[dict[str, bytes], str]:
+    """Return files to lie beside a run's scenario, and that scenario as YAML.
+
+    The files are profiles, tables and the work file, by their paths in the run
+    directory, which the scenario names in place of their own.
+    """
     bare, work = _drop_app(fleet), fleet.charged.file
     beside, profiles, files = copy_files(
         parts, bare.model_copy(update={"computing": None})

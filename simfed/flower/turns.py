@@ -60,7 +60,11 @@ class CodeResult:
 
 
 class ForeignThread:
-    """A thread for foreign code, which runs only while it has the baton."""
+    """A thread for foreign code, which runs only while it has the baton.
+
+    `run` and `answer` are called by the clock's thread, `ask` by the foreign code.
+    Ignored is a thread that the code starts itself.
+    """
 
     def __init__(
         self,
@@ -69,10 +73,14 @@ class ForeignThread:
         patience_s: float,
         computing: Computing | None = None,
     ) -> None:
-        """`name`: how sentences call the code.
+        """Start the thread, which waits for its first code.
 
-        `patience_s`: host seconds after which code that does not come back is given up;
-        `computing`: how its work is charged.
+        Args:
+            name: how sentences call the code.
+            clock: the time that the code is told.
+            patience_s: host seconds after which code that does not come back is given
+            up.
+            computing: how its work is charged; None: it is not.
         """
         self.name = name
         self.watch = WorkWatch(computing)
@@ -96,7 +104,8 @@ class ForeignThread:
     def run(self, code: Callable[[], object]) -> object:
         """Let the thread run this code.
 
-        Return its first question, or its result (`CodeResult`).
+        Returns:
+            Its first question, or its result (`CodeResult`).
 
         Raises:
             ForeignError: with what the code raises.
@@ -106,9 +115,9 @@ class ForeignThread:
         return self.answer(None)
 
     def answer(self, answer: object) -> object:
-        """Let code that has asked go on.
+        """Let code that has asked go on with the answer.
 
-        Return its next question, or its result (`CodeResult`).
+        Returns, and raises, as `run`: the next question, or the result.
         """
         self._answer = answer
         self._theirs.put(None)
@@ -127,7 +136,8 @@ class ForeignThread:
     def stop(self) -> None:
         """End whatever is still going on.
 
-        It is not waited for where it does not listen.
+        Code that waits for an answer ends by `ThreadEnd`, code that computes by
+        `SystemExit`; it is not waited for where it does not listen.
         """
         self._stopped = True
         self._theirs.put(None)
@@ -143,7 +153,11 @@ class ForeignThread:
     # ---- in the thread ---------------------------------------------------------------
 
     def ask(self, question: object) -> object:
-        """Hand the baton over with a question, and return the answer."""
+        """Hand the baton over with a question, and return the answer.
+
+        Raises:
+            ThreadEnd: the run is over.
+        """
         if self._stopped:
             raise ThreadEnd
         self._hand_over(question)
@@ -197,7 +211,11 @@ def end_forked(name: str, process: int) -> None:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return an exception of foreign code in one line."""
+    r"""Return an exception of foreign code in one line.
+
+    >>> describe_error(KeyError("rows")), describe_error(ValueError("no\nmore"))
+    ("KeyError: 'rows'", 'ValueError: no')
+    """
     if isinstance(error, SimfedError):
         return str(error)
     first = str(error).strip().partition("\n")[0]
@@ -219,14 +237,23 @@ class _PoolCalls:
 
 
 class ServerThreads:
-    """The threads of one server app, the first of which is there from the beginning."""
+    """The threads of one server app, the first of which is there from the beginning.
+
+    Calls of the app's pools become threads of this kind, as many at a time as a pool
+    has workers; one whose call is done takes the next, of whatever pool.
+    `simfed.flower.play` runs them, the app asks through the grid that has `ask`.
+    """
 
     NAME = "server app"
 
-    def __init__(
-        self, clock: ServerClock, computing: Computing | None, patience_s: float
-    ) -> None:
-        self._clock = clock
+    def __init__(self, computing: Computing | None, patience_s: float) -> None:
+        """Start the first thread.
+
+        Args:
+            computing: how the server's work is charged; None: it is not.
+            patience_s: host seconds, as for `ForeignThread`.
+        """
+        self.clock = ServerClock(self.ask)
         self._computing = computing
         self._patience_s = patience_s
         self._of_thread: dict[threading.Thread, ForeignThread] = {}
@@ -239,7 +266,7 @@ class ServerThreads:
         self.first = self._make_turn()
 
     def _make_turn(self) -> ForeignThread:
-        turn = ForeignThread(self.NAME, self._clock, self._patience_s, self._computing)
+        turn = ForeignThread(self.NAME, self.clock, self._patience_s, self._computing)
         self._of_thread[turn.thread] = turn
         return turn
 
@@ -258,9 +285,12 @@ class ServerThreads:
             turn.stop()
 
     def ask(self, question: Question) -> object:
-        """Ask the simulated clock, in a thread of the app.
+        """Ask the simulated clock, in a thread of the app, and return the answer.
 
-        Raises: `RunFailed` in another one.
+        Host time and work of the thread are not counted meanwhile.
+
+        Raises:
+            RunFailed: the thread is not the app's.
         """
         turn = self._of_thread.get(threading.current_thread())
         if turn is None:
@@ -289,7 +319,10 @@ class ServerThreads:
 
     @contextmanager
     def patched(self) -> Iterator[None]:
-        """Have the app's pools and waits take turns meanwhile; refuse what cannot."""
+        """Have the app's pools and waits take turns meanwhile; refuse what cannot.
+
+        Threads that are not the app's keep Python's own.
+        """
         with ExitStack() as stack:
             for owner, name, make in (
                 (ThreadPoolExecutor, "submit", self._make_submit),
@@ -306,6 +339,8 @@ class ServerThreads:
     def _make_submit(
         self, real: Callable[..., Future[Any]]
     ) -> Callable[..., Future[Any]]:
+        """Return a `submit` that queues a call, and begins a thread if one is free."""
+
         def submit(
             pool: ThreadPoolExecutor,
             call: Callable[..., object],
@@ -352,6 +387,8 @@ class ServerThreads:
         self._idle.append(self._of_thread[threading.current_thread()])
 
     def _make_shutdown(self, real: Callable[..., None]) -> Callable[..., None]:
+        """Return a `shutdown` that waits for a pool's calls in simulated time."""
+
         def shutdown(
             pool: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False
         ) -> None:
@@ -366,6 +403,11 @@ class ServerThreads:
         return shutdown
 
     def _make_wait(self, real: Callable[..., bool]) -> Callable[..., bool]:
+        """Return a `Condition.wait` that lets the other threads take their turns.
+
+        Futures, events, queues and barriers of Python wait by it.
+        """
+
         def wait(condition: Any, timeout: float | None = None) -> bool:
             if not self._others_may_wake():
                 return real(condition, timeout)
@@ -393,11 +435,13 @@ class ServerThreads:
 
     def _make_time(self, real: Callable[[], float]) -> Callable[[], float]:
         """Deadlines of waits that are told a timeout."""
-        return lambda: self._clock.now_s() if self._others_may_wake() else real()
+        return lambda: self.clock.at_s if self._others_may_wake() else real()
 
     def _make_start(
         self, real: Callable[[threading.Thread], None]
     ) -> Callable[..., None]:
+        """Return a `Thread.start` that refuses threads of the app's own."""
+
         def start(thread: threading.Thread) -> None:
             if self._is_mine() and is_of_app(sys._getframe(1)):
                 _refuse("a thread of its own")

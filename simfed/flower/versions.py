@@ -1,4 +1,8 @@
-"""The versions of Flower this works with."""
+"""The versions of Flower that this works with.
+
+Importing it imports nothing of Flower, so that a command without the extra ends with a
+sentence.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,12 @@ LOWEST, HIGHEST = (1, 38), (1, 42)
 
 
 def flower_version() -> str:
-    """Return the version of Flower that is installed.
+    """Return the version of Flower that is installed, as `1.41.0`.
 
-    Raises: `InputError` where there is none, or one outside of `LOWEST` to `HIGHEST`.
+    Only the first two numbers of it are compared.
+
+    Raises:
+        InputError: there is none, or one outside of `LOWEST` to `HIGHEST`.
     """
     allowed = f"flwr {_format_version(LOWEST)} to {_format_version(HIGHEST)}"
     hint = "pip install 'simfed[flower]'"

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn
 
 from flwr.app import Context, Message, RecordDict
+from flwr.app.error import Error
 from flwr.clientapp import ClientApp
 from flwr.common.constant import NUM_PARTITIONS_KEY, PARTITION_ID_KEY, ErrorCode
 
@@ -23,7 +24,6 @@ from simfed.flower.computing import HostSpent, WorkWatch
 from simfed.flower.messages import (
     PackedMessage,
     count_message_bytes,
-    make_error_reply,
     pack,
     read_message_config,
     read_metrics,
@@ -34,8 +34,6 @@ from simfed.flower.workfile import Visible
 from simfed.ground.errors import SimfedError
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
-
-__all__ = ["Answer", "Call", "NodeClock", "make_killed_answer", "work_on"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,14 +83,12 @@ class NodeClock(ForeignClock):
     pass."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.begin(0.0)
 
     def begin(self, start_s: float) -> None:
         """Set the clock to the beginning of a message."""
         self._start_s, self._last_s = start_s, -math.inf
         self.slept_s, self.readings = 0.0, 0
-        self.spin.stop()
 
     def now_s(self) -> float:
         """Return simulated seconds since the run's start."""
@@ -100,14 +96,10 @@ class NodeClock(ForeignClock):
 
     def read_s(self) -> float:
         """Return `now_s`, as the code reads it."""
-        self._last_s = max(super().read_s(), self._last_s + self.TICK_S)
+        self._last_s = max(self.now_s(), self._last_s + self.TICK_S)
         return self._last_s
 
-    def busy_s(self) -> float:
-        """Return the beginning: what its work takes is known when it is over."""
-        return self._start_s
-
-    def wait(self, seconds: float) -> None:
+    def sleep(self, seconds: float) -> None:
         """Charge these seconds to the call: the app goes on at once, its node later."""
         self.slept_s += seconds
 
@@ -115,7 +107,20 @@ class NodeClock(ForeignClock):
 def work_on(
     app: ClientApp, call: Call, computing: Computing, clock: NodeClock
 ) -> Answer:
-    """Let the app work on a message, in this thread, whose time is `clock`."""
+    """Let the app work on a message, in this thread, whose time is `clock`.
+
+    Args:
+        app: the client app.
+        call: the message and the node.
+        computing: how the work is charged.
+        clock: of the node; set to its start with the message.
+
+    Returns:
+        The reply, or an error in its place where the app raises or ends its process.
+
+    Raises:
+        SimfedError: an error of simfed's own, which is no answer.
+    """
     message = call.message.message()
     state = RecordDict() if call.state is None else pickle.loads(call.state)
     metadata = message.metadata
@@ -184,7 +189,8 @@ def make_killed_answer(call: Call) -> Answer:
 
 def _make_raised_reply(message: Message, error: str) -> Message:
     reason = f"<class 'flwr.clientapp.client_app.ClientAppException'>:<'{error}'>"
-    return make_error_reply(message, ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason)
+    raised = Error(code=ErrorCode.CLIENT_APP_RAISED_EXCEPTION, reason=reason)
+    return Message(raised, reply_to=message)
 
 
 @contextmanager

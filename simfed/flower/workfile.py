@@ -69,9 +69,17 @@ class Visible:
         return {n: str(v) for n, v in self.config.items() if isinstance(v, (bool, str))}
 
     def values(self, run_config: Mapping[str, Plain], nodes: int) -> dict[str, float]:
-        """Return numbers by name, as arithmetic spells it.
+        """Return the numbers that a law may name, as arithmetic spells their names.
 
-        Of equal names it is the one nearest to the reply.
+        Of equal names the one nearest to the reply counts: reply, message, node, run.
+
+        Args:
+            run_config: of the run.
+            nodes: how many the fleet has.
+
+        >>> Visible("train", reply={"num-examples": 8}).values({"local-epochs": 2}, 5)
+        {'local_epochs': 2.0, 'nodes': 5.0, 'bytes_down': 0.0, 'bytes_up': 0.0,
+        'num_examples': 8.0}
         """
         return {
             **select_numbers(run_config),
@@ -85,7 +93,11 @@ class Visible:
 
 
 def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
-    """Return the numbers among plain values, by name, as arithmetic spells it."""
+    """Return the numbers among plain values, by name, as arithmetic spells it.
+
+    >>> select_numbers({"batch-size": 32, "shuffle": True, "name": "digits"})
+    {'batch_size': 32.0}
+    """
     return {
         spell_name(name): float(value)
         for name, value in values.items()
@@ -94,7 +106,11 @@ def select_numbers(values: Mapping[str, Plain]) -> dict[str, float]:
 
 
 def round_number(value: float) -> float:
-    """Return a number to the four digits that files have."""
+    """Return a number to the four digits that files have.
+
+    >>> round_number(0.123456)
+    0.1235
+    """
     return float(f"{value:.4g}")
 
 
@@ -104,13 +120,14 @@ def round_number(value: float) -> float:
 class Kernel(Section):
     """A gradient of a known model on the measured machine.
 
-    Every profile can price it.
+    Every profile can price it, which links that machine to a device.
     """
 
     model: str = "lenet5"
     batch: PositiveInt = 32
     parameters: PositiveInt
-    flops: Positive = Field(description="of one sample, forward and backward")
+    flops: Positive
+    """Of one sample, forward and backward."""
     seconds: Positive
 
     def factor(self, processor: Processor) -> float:
@@ -130,61 +147,54 @@ class Kernel(Section):
 class LawError(Section):
     """The errors of a law, as shares of what was measured."""
 
-    median: NonNegative = Field(description="over messages")
-    worst: NonNegative = Field(description="over messages")
-    held_out: NonNegative | None = Field(
-        default=None,
-        description="of a play's sum, by the law fitted to the others; their median",
-    )
+    median: NonNegative
+    """Over messages, as `worst`."""
+    worst: NonNegative
+    held_out: NonNegative | None = None
+    """The error of a play's sum, by the law fitted to the others: their median. None:
+    there was one play."""
     held_out_worst: NonNegative | None = None
 
 
 class LawPlay(Section):
     """The mean seconds of one kind's messages in one play."""
 
-    play: str = Field(description="what is special about it")
+    play: str
+    """What is special about it."""
     messages: PositiveInt
-    measured: NonNegative = Field(description="seconds")
-    fitted: NonNegative = Field(description="seconds by the law")
-    unseen: NonNegative | None = Field(
-        default=None, description="seconds by the law fitted to all other plays"
-    )
+    measured: NonNegative
+    fitted: NonNegative
+    """By the law."""
+    unseen: NonNegative | None = None
+    """By the law fitted to all other plays."""
 
 
 class KindLaw(Section):
     """The law of one kind's messages on the measured machine."""
 
-    message: str = Field(description="type of message, with its action")
-    texts: dict[str, str] = Field(
-        default={}, description="of the message's configuration"
-    )
-    seconds: str = Field(
-        description="arithmetic over values that can be seen from outside"
-    )
-    waits: NonNegative = Field(
-        default=0.0, description="seconds without work; never scaled"
-    )
-    first: NonNegative = Field(
-        default=0.0,
-        description="seconds that the first message of a process takes on top",
-    )
-    scatter: dict[str, Plain] = Field(
-        default={}, description="of messages around the law"
-    )
-    ranges: dict[str, Range] = Field(
-        default={}, description="of the values that were seen"
-    )
-    messages: PositiveInt = Field(description="that the law was fitted to")
-    share: NonNegative = Field(description="of all work that was measured")
+    message: str
+    """The type of message, with its action."""
+    texts: dict[str, str] = Field(default={})
+    """Those of the message's configuration that tell the kind."""
+    seconds: str
+    """Arithmetic over values that can be seen from outside."""
+    waits: NonNegative = 0.0
+    """Seconds without work, which are never scaled."""
+    first: NonNegative = 0.0
+    """Seconds that the first message of a process takes on top."""
+    scatter: dict[str, Plain] = Field(default={})
+    """Of messages around the law, as a profile writes noise."""
+    ranges: dict[str, Range] = Field(default={})
+    """The least and largest of each value that was seen."""
+    messages: PositiveInt
+    """So many the law was fitted to."""
+    share: NonNegative
+    """Of all work that was measured."""
     error: LawError
-    counted: list[float] = Field(
-        default=[],
-        description="of a message of the first play, by metered computing: steps, "
-        "their FLOPs and moved bytes, passes with theirs, parameters",
-    )
-    plays: list[LawPlay] = Field(
-        default=[], description="measured and fitted, play by play"
-    )
+    counted: list[float] = Field(default=[])
+    """Of a message of the first play, by metered computing: steps, their FLOPs and
+    moved bytes, passes with theirs, parameters. Empty: no operator was counted."""
+    plays: list[LawPlay] = Field(default=[])
 
     @model_validator(mode="after")
     def _check(self) -> KindLaw:
@@ -208,7 +218,11 @@ class KindLaw(Section):
         return Measured.read(self.scatter, "scatter") if self.scatter else None
 
     def list_doubts(self, values: Mapping[str, float]) -> list[str]:
-        """Return a sentence for each value further outside than laws were tried."""
+        """Return a sentence for each value further outside than laws were tried.
+
+        Args:
+            values: of a message, see `Visible.values`.
+        """
         return [
             f"{name} of {self.title} is outside of twice what was measured ({low:g} "
             f"to {high:g}); charges beyond are not known to be right"
@@ -217,7 +231,13 @@ class KindLaw(Section):
         ]
 
     def covers(self, message_type: str, texts: Mapping[str, str]) -> bool:
-        """Return whether a message is of this kind."""
+        """Return whether a message is of this kind.
+
+        Args:
+            message_type: with its action.
+            texts: of the message's configuration; those that the law has must be the
+            same.
+        """
         same = all(texts.get(name) == text for name, text in self.texts.items())
         return self.message == message_type and same
 
@@ -231,41 +251,37 @@ class KindLaw(Section):
 class WorkFile(Section):
     """The laws of an app's work, as a validated file.
 
-    `simfed flower measure` writes it.
+    `simfed flower measure` writes it, `simfed.flower.price` reads it.
     """
 
     kind: Literal["work"] = "work"
     app: str
-    digest: str = Field(description="of the Python files in the app's folder")
-    machine: dict[str, str] = Field(default={}, description="what measured it")
+    digest: str
+    """Of the Python files in the app's folder."""
+    machine: dict[str, str] = Field(default={})
     kernel: Kernel
-    imports: NonNegative = Field(
-        default=0.0, description="seconds of work until the client app is imported"
-    )
-    run_config: dict[str, list[Plain]] = Field(
-        default={}, description="of the plays: every value that a key had"
-    )
-    node_config: dict[str, list[Plain]] = Field(
-        default={}, description="of the plays' nodes"
-    )
-    settings: dict[str, str] = Field(
-        default={},
-        description="number of a configuration → size, count of messages, nothing, or "
-        "unknown",
-    )
-    nodes: list[PositiveInt] = Field(description="of the plays")
-    repeats: PositiveInt = Field(
-        default=1, description="plays in all, those made again included"
-    )
-    busy: NonNegative = Field(
-        default=0.0,
-        description="by how much the two least times of a play differ, in the median",
-    )
-    left_out: list[str] = Field(default=[], description="plays that failed, and why")
+    imports: NonNegative = 0.0
+    """Seconds of work until the client app is imported."""
+    run_config: dict[str, list[Plain]] = Field(default={})
+    """Every value that a key had in plays, as in `node_config`."""
+    node_config: dict[str, list[Plain]] = Field(default={})
+    settings: dict[str, str] = Field(default={})
+    """Number of a configuration → size, count of messages, nothing, or unknown."""
+    nodes: list[PositiveInt]
+    """How many each play had."""
+    repeats: PositiveInt = 1
+    """Plays in all, those made again included."""
+    busy: NonNegative = 0.0
+    """By how much the two least times of a play differ, in the median."""
+    left_out: list[str] = Field(default=[])
+    """Plays that failed, and why."""
     kinds: list[KindLaw]
 
     def card(self) -> dict[str, Plain]:
-        """Return what each law was worth, for pages and pictures."""
+        """Return what each law was worth, for pages and pictures.
+
+        It is `laws` of a run's manifest: a mapping for each kind, with its plays.
+        """
         told = {"seconds", "share", "messages", "error", "plays"}
         kinds = [
             {"title": law.title, **law.model_dump(mode="json", include=told)}
@@ -276,7 +292,12 @@ class WorkFile(Section):
     def find(self, message_type: str, texts: Mapping[str, str]) -> KindLaw:
         """Return the law of a message.
 
-        Raises: `InputError` for a kind that was not measured.
+        Args:
+            message_type: with its action.
+            texts: of the message's configuration.
+
+        Raises:
+            InputError: the kind was not measured.
         """
         for law in self.kinds:
             if law.covers(message_type, texts):
@@ -301,6 +322,10 @@ class WorkFile(Section):
 
         They are on settings that differ from all that was measured, laws that were far
         off, and starts that are not charged.
+
+        Args:
+            run_config: of the run.
+            start: when the run charges starts.
         """
         named = {name for law in self.kinds for name in law.names}
         changed = []
@@ -345,7 +370,8 @@ def find_start(work: WorkFile | None, computing: Computing) -> Start | None:
 def load_work(path: str | os.PathLike[str]) -> WorkFile:
     """Read and validate a work file.
 
-    Raises: `InputError`, `InputErrors`.
+    Raises:
+        InputError, InputErrors: it cannot be read, or is none.
     """
     data = parse_yaml(read_text(path), where=str(path))
     if not isinstance(data, dict) or data.get("kind") != "work":
@@ -355,9 +381,10 @@ def load_work(path: str | os.PathLike[str]) -> WorkFile:
 
 
 def write_work(work: WorkFile, path: str | os.PathLike[str]) -> None:
-    """Write a work file.
+    """Write a work file, with a comment that says what it is.
 
-    Raises: `InputError` where the disk refuses.
+    Raises:
+        InputError: the disk refuses.
     """
     plain = work.model_dump(mode="json", exclude_defaults=True)
     head = (

@@ -98,19 +98,6 @@ def test_a_node_that_works_until_its_clock_shows_a_time_is_given_up(tmp_path):
         play(ask_all, fleet({}, **METERED), tmp_path, client(train), host_timeout_s=1.0)
 
 
-def test_a_node_that_only_looks_at_its_clock_waits(tmp_path):
-    def wait(message, context):
-        net, optimizer = net_and_optimizer()
-        step(net, optimizer)
-        until_s = time.time() + 30
-        while time.time() < until_s:
-            pass
-        return message.content
-
-    run = play(ask_all, fleet({}, **METERED), tmp_path, client(wait))
-    assert run.participations["training_s"].item() == pytest.approx(30, rel=0.02)
-
-
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_an_app_times_of_its_own_work_means_nothing_and_is_said(tmp_path, workers):
     def train(message, context):
@@ -127,7 +114,7 @@ def test_what_an_app_times_of_its_own_work_means_nothing_and_is_said(tmp_path, w
 def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):
     async def nap(seconds):
         await asyncio.sleep(seconds)
-        return await asyncio.to_thread(lambda: time.monotonic())
+        return time.monotonic()
 
     async def naps():
         return await asyncio.gather(nap(2000), nap(3000))
@@ -168,14 +155,9 @@ def test_a_server_that_only_looks_finds_replies_when_they_come(tmp_path):
             for reply in grid.pull_messages(waiting):
                 told.append((nodes.index(reply.metadata.src_node_id), time.monotonic()))
                 waiting.discard(reply.metadata.reply_to_message_id)
-        until_s = time.monotonic() + 10
-        while time.monotonic() < until_s:
-            pass
-        told.append(time.monotonic())
 
     play(main, fleet(*SPEEDS), tmp_path)
-    assert told[:3] == [(1, 1.0), (2, 2.0), (0, 4.0)]
-    assert told[3] == pytest.approx(14, rel=0.02)
+    assert told == [(1, 1.0), (2, 2.0), (0, 4.0)]
 
 
 def test_a_pool_of_threads_sends_and_waits_side_by_side(tmp_path):

@@ -19,7 +19,11 @@ from simfed.ground.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class HeldOutPoint:
-    """One held-out size: the median of its measurements beside its prediction."""
+    """One held-out size: the median of its measurements beside its prediction.
+
+    Times are seconds of one call, the size is that of the curve's variable (K, batch,
+    samples).
+    """
 
     key: Key
     size: float
@@ -48,7 +52,10 @@ class HeldOutPoint:
 
 @dataclass(frozen=True, slots=True)
 class ProfileCheck:
-    """A profile's predictions at all sizes of a table."""
+    """A profile's predictions at all sizes of a table.
+
+    `simfed calibrate check` prints it by curve and ends with `verdict`.
+    """
 
     points: tuple[HeldOutPoint, ...]
 

@@ -65,7 +65,11 @@ class FitSample:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A law with fitted parameters and what leaving sizes out says of it."""
+    """A law with fitted parameters and what leaving sizes out says of it.
+
+    `choose_law` makes several and returns one; `simfed.calibrate.spread` adds the
+    spread.
+    """
 
     law: CostLaw
     parameters: dict[str, float]
@@ -196,7 +200,11 @@ def fit_relative(relative: Floats, weights: Floats | float = 1.0) -> Floats:
 
 
 def _trust(residuals: Floats) -> Floats:
-    """Return how much each row counts: half at some twice the usual residual."""
+    """Return how much each row counts: half at some twice the usual residual.
+
+    Args:
+        residuals: relative errors of all rows; below 1 % none counts less.
+    """
     usual = max(_FLOOR, 1.4826 * float(np.median(np.abs(residuals))))
     return np.asarray(1 / np.sqrt(1 + (residuals / usual) ** 2))
 
@@ -227,7 +235,10 @@ def _find_largest(columns: Floats) -> Floats:
 
 
 def _fit_roofline(law: CostLaw, sample: FitSample) -> Floats:
-    """Return the better fit from two starts: all bound by compute, all by memory."""
+    """Return the better fit from two starts: all bound by compute, all by memory.
+
+    Between them each intensity (bytes per FLOP) of the points is tried as the border.
+    """
     features = np.column_stack([sample.size["flops"], sample.size["bytes"]])
     intensity = features[:, 1] / features[:, 0]
     best, least = np.zeros(3), math.inf

@@ -174,7 +174,7 @@ class MeasuredRun:
         return text.getvalue()
 
     def works(self) -> dict[str, ModelWork]:
-        """Return the works that its models were measured on."""
+        """Return the works that its models were measured on, by the model's name."""
         names = self._parts.scenario.model_names
         return {names[name]: ModelWork.of(x) for name, x in self._parts.facts.items()}
 
@@ -285,7 +285,10 @@ class MeasuredRun:
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
     def _read_work(self, row: dict[str, Any]) -> _WorkedSeconds:
-        """Return the seconds of a participation's work at speed 1."""
+        """Return the seconds of a participation's work at speed 1.
+
+        Under a quota they are those that processors worked, as the client told.
+        """
         client, busy = row["client"], row
         drawn = self._parts.group(client).device.speed
         speed = (

@@ -88,7 +88,11 @@ _FILLER = 2
 
 @dataclass(frozen=True, slots=True)
 class MeasuredCase:
-    """A quantity, strategy and size whose repeats are timed on this machine."""
+    """A quantity, strategy and size whose repeats are timed on this machine.
+
+    The strategy is empty for work that has none; the size is K, a batch or a number of
+    samples.
+    """
 
     quantity: str
     strategy: str
@@ -97,7 +101,12 @@ class MeasuredCase:
 
 @dataclass(frozen=True, slots=True)
 class MeasurementPlan:
-    """The cases to measure. Sizes that a model cannot have (K above d) are left out."""
+    """The cases to measure, and how calls are made.
+
+    Sizes that a model cannot have (K above d) are left out. `simfed calibrate measure`
+    makes it from its options; what is wrong in it is found when `measure` begins.
+    Ignored is how work of several models beside each other would slow both down.
+    """
 
     models: tuple[tuple[str, str], ...]
     """(model, data set whose samples it takes)."""
@@ -550,7 +559,11 @@ class ModelBench:
         return seconds, preempted
 
     def prepare(self, case: MeasuredCase) -> Callable[[], object]:
-        """Return the call of a case, with all that it needs at hand."""
+        """Return the call of a case, with all that it needs at hand.
+
+        What comes before the call (a gradient to compress, a payload to add) is done
+        here and not timed.
+        """
         call: Callable[[], object] = getattr(self, f"_{case.quantity}")(case)
         return call
 
@@ -645,7 +658,11 @@ class ModelBench:
     # ---- inside ----------------------------------------------------------------------
 
     def step(self, batch: int) -> torch.Tensor:
-        """Return the residual after one step of a client from the received weights."""
+        """Return the residual after one step of a client from the received weights.
+
+        Args:
+            batch: samples of the step.
+        """
         samples, labels = self._batch(batch)
         return self._client_passes.gradient(
             samples,
@@ -664,7 +681,11 @@ class ModelBench:
         return self.samples[positions], self.labels[positions]
 
     def encode(self, case: MeasuredCase) -> Payload:
-        """Return the payload of the residual, which is what is left of it then."""
+        """Return the payload of the residual, which is what is left of it then.
+
+        Args:
+            case: its strategy and K; a codec's state goes on from one call to the next.
+        """
         player, state = self._players[case.strategy], self._states.get(case.strategy)
         if isinstance(player, ErrorFeedback):
             payload = player.encode_in_place(

@@ -46,7 +46,11 @@ session."""
 
 @dataclass(frozen=True, slots=True)
 class CurveReport:
-    """The findings of fitting one curve."""
+    """The findings of fitting one curve.
+
+    A curve is a kind of work of one model with one strategy; `simfed calibrate fit`
+    prints a line for each.
+    """
 
     key: Key
     sizes: int
@@ -370,7 +374,14 @@ def _estimate_model_error(
 ) -> float | None:
     """Return the law's mean absolute log-error on models left out of the fit.
 
-    None where that leaves too little.
+    Args:
+        candidate: the law across models.
+        keys: the curves that it was fitted to, one per model.
+        table: of measured rows.
+        models: works.
+
+    Returns:
+        None where leaving a model out leaves too little.
     """
     errors: list[float] = []
     for left_out in keys:
@@ -424,7 +435,7 @@ def _estimate_session_scatter(table: MeasuredRows) -> dict[str, float]:
     """Return the scatter of sessions' medians, per kind of work.
 
     It is the sd of the logarithm of a new session's medians over the table's, from
-    sizes measured in several sessions.
+    sizes measured in several sessions; a kind that has none is not there.
     """
     deviations = {}
     for quantity in QUANTITIES:

@@ -70,7 +70,10 @@ class Forecast(NamedTuple):
 
 @dataclass(frozen=True)
 class TwinClient:
-    """The facts of one client from the log."""
+    """The facts of one client from the log.
+
+    Transfers are seconds of one message; None where the log has none.
+    """
 
     name: str
     work: FittedNumber
@@ -188,7 +191,11 @@ class Twin:
         )
 
     def _table(self, model: str) -> str:
-        """Return a line per client, with standard errors and how often it is logged."""
+        """Return a line per client, with standard errors and how often it is logged.
+
+        Args:
+            model: whose bytes the links carry in the logged seconds.
+        """
         text = io.StringIO()
         writer = csv.writer(text, lineterminator="\n")
         text.write(
@@ -223,6 +230,15 @@ class Twin:
     def _scenario(
         self, name: str, model: str, table: Path, profile: Path, source: str
     ) -> str:
+        """Return the scenario as YAML, with what the log cannot tell as comments.
+
+        Args:
+            name: the scenario's.
+            model: that stands for the logged one.
+            table: of the clients, beside the scenario.
+            profile: with the watts, beside the scenario.
+            source: what the log is called.
+        """
         link: dict[str, Plain] = {}
         for key, transfers in (
             ("up", [client.upload for client in self.clients]),
@@ -331,7 +347,7 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     Args:
         log: lines of `read_log`, in any order.
         rounds: the first and the last one to fit; if omitted, the log's later ones,
-            which caches and clocks have settled in.
+        which caches and clocks have settled in.
 
     Returns:
         Speeds, rates, scatter and the server's seconds that come to the means of the
@@ -556,7 +572,15 @@ def _list_untold(
     named: bool,
     whole: bool,
 ) -> Iterable[str]:
-    """Return what the log, or its fitted rounds, cannot tell."""
+    """Yield sentences on what the log, or its fitted rounds, cannot tell.
+
+    Args:
+        rows: of the fitted rounds.
+        clients: what was fitted.
+        absent: clients of the log that took part in none of them.
+        named: the log names clients.
+        whole: it has no phases, only whole participations.
+    """
     if absent:
         yield (
             f"Untold: {absent} further clients, which took part in no round that "
@@ -601,7 +625,7 @@ def _list_untold(
 def _estimate_scatter(flights: Sequence[_LoggedWork]) -> float:
     """Return the coefficient of variation of work around each client's mean.
 
-    It is pooled over clients.
+    It is pooled over clients, of log-normal work: sqrt(exp(variance of logs) − 1).
     """
     by_client = _group_by_client(flight for flight in flights if flight.work_s > 0)
     logs = [[math.log(row.work_s) for row in rows] for rows in by_client.values()]

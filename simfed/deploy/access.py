@@ -27,7 +27,10 @@ _PATH = re.compile(r"/([0-9A-Za-z.+-]{1,40})/([0-9]{1,9})/([0-9a-f]{16})")
 
 
 class Seat(NamedTuple):
-    """A client's number and process, as it says them with its version in the path."""
+    """A client's number and process, as it says them with its version in the path.
+
+    A second process of a client that is here is turned away until the first is silent.
+    """
 
     client: int
     life: str

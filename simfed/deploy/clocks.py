@@ -20,7 +20,10 @@ _DRIFT_S = 0.001
 
 
 class Exchange(NamedTuple):
-    """A question and its answer: t0 and t3 by one clock, t1 and t2 by the other."""
+    """A question and its answer: t0 and t3 by one clock, t1 and t2 by the other.
+
+    All in seconds of monotonic clocks, which begin anywhere.
+    """
 
     asked_s: float
     heard_s: float

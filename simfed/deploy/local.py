@@ -159,6 +159,9 @@ class _Crowd:
 
 
 def _build_python_path() -> str:
-    """Return the path of modules with this process's simfed first."""
+    """Return the path of modules with this process's simfed first.
+
+    Clients' processes then run the same code, installed or not.
+    """
     here = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join([here, *filter(None, [os.environ.get("PYTHONPATH")])])

@@ -24,7 +24,11 @@ _MOST_PROCESSORS = 1024
 
 
 class Instants(NamedTuple):
-    """The instants of one participation on the run's time line, and durations in s."""
+    """The instants of one participation on the run's time line, and durations in s.
+
+    `lay_out_legs` makes phases of it. Instants of the client's clock may be off by what
+    the exchanges of clocks leave unsure.
+    """
 
     started_s: float
     sent_s: float

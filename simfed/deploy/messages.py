@@ -19,14 +19,22 @@ body."""
 
 
 class Gone(SimfedError):
-    """The other end is not there any longer, or says nothing."""
+    """The other end is not there any longer, or says nothing.
+
+    Inside `simfed.deploy` alone: a client then looks for its server again, a server
+    gives the client's work up.
+    """
 
     code = 0
     """The code with which it has closed the connection; 0 if it did not."""
 
 
 class Refused(SimfedError):
-    """The other end sends, or is, what this one does not take. Exit code 2."""
+    """The other end sends, or is, what this one does not take. Exit code 2.
+
+    A server refuses a client for good by it (wrong token, version, scenario, nonsense),
+    a client a server; an upload that is refused counts as a failure of its client.
+    """
 
     exit_code = 2
 
@@ -37,7 +45,12 @@ class RefusedForNow(Refused):
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One message between server and client: its kind, JSON-able facts and bytes."""
+    """One message between server and client: its kind, JSON-able facts and bytes.
+
+    `encode` is what travels; nothing of it is code. Kinds of a server: welcome, task,
+    settle, take up, anew, agree, ask, skip, clock, go; of a client: built, ready,
+    upload, failed, answer, clock.
+    """
 
     kind: str
     facts: Mapping[str, Plain] = field(default_factory=dict)

@@ -54,7 +54,10 @@ _FAREWELL_S = 2.0
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """The seconds of waiting, by what is waited for."""
+    """The seconds of waiting, by what is waited for.
+
+    Part of `Listening`; tests make them short.
+    """
 
     handshake_s: float = 10.0
     """Seconds until a connection has said who it is."""
@@ -68,7 +71,11 @@ class Patience:
 
 @dataclass(frozen=True, slots=True)
 class ArrivedUpload:
-    """An upload, or that there will be none."""
+    """An upload, or that there will be none.
+
+    The connections' thread makes it, `simfed.deploy.playing` takes it in the story's
+    time.
+    """
 
     message: Message | None
     """None: its client is gone."""
@@ -101,7 +108,11 @@ class _Errand:
 
 @dataclass(eq=False, slots=True)
 class _Peer:
-    """One client's connection, and what is under way on it."""
+    """One client's connection, and what is under way on it.
+
+    It ends with the connection; what the client is told when it is back is kept in
+    `Peers`.
+    """
 
     client: int
     life: str

@@ -51,7 +51,8 @@ _MERGING = ("server", "distillation", "logits")
 class Joined:
     """The presence of clients that have joined, in the story's time.
 
-    The scenario has them there as well. It is an `Attendance`.
+    The scenario has them there as well. It is an `Attendance`. Ignored is a battery's
+    charge: nobody knows the joules of real devices.
     """
 
     def __init__(self, planned: Attendance | None) -> None:
@@ -562,7 +563,13 @@ class Remote:
 
 
 def play_again(parts: Parts, workload: Journaled, recorder: Recorder) -> None:
-    """Play a finished deployment again, over its journal."""
+    """Play a finished deployment again, over its journal, as `verify` does.
+
+    Args:
+        parts: of its scenario.
+        workload: the journal in the learning's place.
+        recorder: gets the rows anew.
+    """
     world = Remote(workload, 0.0, parts.streams, parts.fleet.presence())
     loop = make_loop(parts, workload, world, recorder)
     loop.run(progress=lambda *_: world.come_back_again())
@@ -571,7 +578,7 @@ def play_again(parts: Parts, workload: Journaled, recorder: Recorder) -> None:
 def make_loop(
     parts: Parts, workload: Journaled, world: Remote, recorder: Recorder
 ) -> Simulation:
-    """Return the server's loop over real clients."""
+    """Return the server's loop over real clients, or over the journal of some."""
     return Simulation(
         parts.scenario,
         workload=workload,

@@ -52,7 +52,11 @@ _MOST = 2**20
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """The address and the audience of a server."""
+    """The address and the audience of a server.
+
+    `simfed serve` makes it from its options, `simfed deploy` sets host, port and token
+    itself.
+    """
 
     host: str = "127.0.0.1"
     port: int = 0

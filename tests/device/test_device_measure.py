@@ -202,26 +202,6 @@ def test_labels_on_the_command_line_may_have_commas(tmp_path):
     assert {row["strategy"] for row in rows_of(out)} == {"top-k", "qsgd(4,bucket=64)"}
 
 
-def test_threads_of_linear_algebra_are_spoken_of(monkeypatch):
-    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "2")
-    named = MeasurementPlan(
-        models=(("lenet5-half", "mnist-mini"),), strategies=("top-k+qsgd(4)", "svd(3)")
-    )
-    (note,) = named.threads_beside()
-    assert note.startswith(
-        "svd(3) may be timed with the threads of NumPy's linear algebra"
-    )
-    assert "set OPENBLAS_NUM_THREADS=1" in note
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
-    assert named.threads_beside() == []
-    monkeypatch.delenv("OPENBLAS_NUM_THREADS")
-    assert (
-        MeasurementPlan(models=named.models, strategies=("top-k",)).threads_beside()
-        == []
-    )
-
-
 FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
 
 

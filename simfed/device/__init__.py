@@ -1,4 +1,11 @@
-"""Devices: calibration profiles, and clients' processors that scale them."""
+"""Devices: calibration profiles, and clients' processors that scale them.
+
+A *profile* (profile, read from YAML by `load`) says what a unit of work takes on a
+measured device: points or laws (curve, laws) by kind of work, model and size. A
+*processor* (client) scales it for a group of clients; its *regimes* (speed, quota) are
+what changes during a run, its *noise* what scatters. `spec` is the section of a
+scenario; `table` reads raw measurements for `simfed.calibrate`.
+"""
 
 from __future__ import annotations
 

@@ -34,8 +34,8 @@ class Processor:
     It knows what a unit of work takes on an idle one: by its profile, by an assumed
     time in its place (`assume`, seconds) or by a multiple of it (`scale`). What changes
     during a run (background load, clock steps, heat, a quota) are its `regimes`;
-    `noise` scatters single calls. Ignored: caches that another client warms, and
-    memory that runs out.
+    `noise` scatters single calls. `build_processor` makes one of a scenario's section.
+    Ignored: caches that another client warms, and memory that runs out.
     """
 
     profile: Profile
@@ -52,7 +52,7 @@ class Processor:
     )
 
     def work_s(self, work: Work) -> float:
-        """Return `nominal_s` of one of a unit's `times`.
+        """Return the seconds of one of a unit's `times` on an idle processor.
 
         Computed once, as all clients of a group ask.
         """
@@ -73,7 +73,10 @@ class Processor:
         return seconds
 
     def tell_source(self, work: Work) -> str:
-        """Return what the time of one of a unit's `times` is taken from, in words."""
+        """Return what the time of one of a unit's `times` is taken from, in words.
+
+        For reports and warnings: a row, a law, or the scenario.
+        """
         if work.quantity in self.assume and not is_free(work.quantity, work.strategy):
             return "said in the scenario"
         found = (
@@ -91,13 +94,21 @@ class Processor:
         entries: float = 0,
         **size: float,
     ) -> float:
-        """Seconds of one call on the measured device, before speed and noise.
-
-        See `Profile.seconds`.
+        """Return the seconds of one call, before speed and noise.
 
         What the scenario assumes for a quantity stands in place of the profile's; there
         is nothing to assume of strategy `dense`, which takes 0 s. What the profile says
         is scaled.
+
+        Args:
+            quantity: the kind of work, a key of `QUANTITIES`.
+            model: registry name, or that of auxiliary work.
+            strategy: of compression and decompression.
+            entries: d of what is compressed; 0: the model's.
+            **size: one number by the name that the quantity has, see `Profile.seconds`.
+
+        Raises:
+            InputError: neither profile nor scenario says it.
         """
         if quantity in self.assume and not is_free(quantity, strategy):
             per, amount = self.per.get(quantity), next(iter(size.values()), 1.0)
@@ -121,8 +132,12 @@ class Processor:
     def count_steps(self, work: Work, speed: float, within_s: float) -> int:
         """Return the whole steps of training that take at most so long, at least one.
 
-        At the usual speed of a client with this factor on the group's: noise, load,
-        quota and heat are not foreseen.
+        Noise, load, quota and heat are not foreseen.
+
+        Args:
+            work: the training, of which `times` counts where a step takes 0 s.
+            speed: the client's factor on its group's speed.
+            within_s: seconds for all steps and their beginning.
         """
         one_s = self.work_s(work)
         if not one_s:
@@ -148,8 +163,12 @@ class Processor:
     def charges(self, quantity: str, model: str) -> bool:
         """Return whether this work takes time.
 
-        All does but what a host does beside the method, where neither the profile nor
-        the scenario knows of it.
+        All does but what a host does beside the method (`WorkQuantity.beside`), where
+        neither the profile nor the scenario knows of it.
+
+        Args:
+            quantity: the kind of work.
+            model: of which model.
         """
         if not QUANTITIES[quantity].beside or quantity in self.assume:
             return True
@@ -159,6 +178,12 @@ class Processor:
         """Return the distribution that a phase's durations are scattered by.
 
         None: they are exact.
+
+        Args:
+            phase: the kind of work.
+
+        Raises:
+            InputError: the noise is to be as measured, and this kind's was not.
         """
         if self.noise != "measured":
             return self.noise
@@ -168,26 +193,33 @@ class Processor:
                 where=f"{self.profile.name}: noise",
                 got=phase,
                 hint="20 rows of it, of sizes repeated 5 times in a session: calibrate "
-                "measure "
-                "--repeat 20, then fit; or noise: {kind: lognormal, cv: 0.1}",
+                "measure --repeat 20, then fit; or noise: {kind: lognormal, cv: 0.1}",
             )
         return self.profile.noise[phase]
 
     def assuming(self, times: Mapping[str, float], samples: int) -> Processor:
-        """Return the processor of one client with times and samples of its own."""
+        """Return the processor of one client with times and samples of its own.
+
+        Args:
+            times: kind of work → seconds, drawn for it.
+            samples: its training samples, of which an epoch is made.
+        """
         assume = {**self.assume, **times}
         return replace(self, assume=assume, samples=samples, _memo_s=Memo())
 
     def client(self, streams: Streams, client: int, speed: float = 1.0) -> Device:
         """Return the processor of one client.
 
-        `speed`: its own factor on the group's speed.
+        Args:
+            streams: keyed generators of its noise and offsets.
+            client: its id, key of these.
+            speed: its own factor on the group's speed.
         """
         return Device(self, streams, client, speed)
 
 
 class Device:
-    """One client's processor.
+    """One client's processor, which remembers heat, clock steps and quota between work.
 
     >>> from simfed.device import DeviceSpec, build_processor, load_profile
     >>> profile = load_profile("rtx3090-ryzen4800h")
@@ -217,11 +249,11 @@ class Device:
             self._offset_s = quota.period_s * streams("quota-offset", client).random()
 
     def work_s(self, work: Work) -> float:
-        """Seconds of one of a unit's `times` on the measured device."""
+        """Return the seconds of one of a unit's `times` on the measured device."""
         return self.processor.work_s(work)
 
     def stretch_s(self, work: Work) -> float:
-        """Seconds of all of a unit's times in a row; see `Processor.stretch_s`."""
+        """Return the seconds of all its times; see `Processor.stretch_s`."""
         return self.processor.stretch_s(work)
 
     def charges(self, quantity: str, model: str) -> bool:
@@ -238,12 +270,17 @@ class Device:
         nth: int = 0,
         steps: float = 1.0,
     ) -> float:
-        """Return the simulated seconds of `nominal_s` of work from `start_at_s` on.
+        """Return the simulated seconds of nominal work that begins at an instant.
 
-        `phase` (training, compression, …) names the noise draw together with client and
-        round, and `nth` the second and further work of one phase in a round; `steps`:
-        of how many it is made, which scatter for themselves. Calls of one client come
-        in the order of their starts.
+        Calls of one client come in the order of their starts.
+
+        Args:
+            nominal_s: seconds on the measured device.
+            start_at_s: the beginning, on the run's clock.
+            round: key of the noise, with client and phase.
+            phase: the kind of work (training, compression, …), whose noise is drawn.
+            nth: pieces of this phase before it in the round, key of the noise too.
+            steps: of how many it is made, which scatter for themselves.
         """
         work_s = nominal_s / self.speed
         noise = self.processor.noise_of(phase)
@@ -266,14 +303,18 @@ class Device:
         return bool(self.processor.profile.power_w)
 
     def energy_j(self, phases_s: Mapping[str, float]) -> float | None:
-        """Joules of a participation, from seconds per phase.
-
-        None where the profile knows no power. Seconds of `idle` below zero are those in
-        which it does one more thing: the watts of each hold what standing idle takes,
-        which counts once.
+        """Return the joules of a participation; None where the profile knows no power.
 
         Where the profile has no watts of their own, inference, distillation and
         auxiliary steps take those of training, and decompression those of compression.
+
+        Args:
+            phases_s: seconds per phase. Those of `idle` below zero are seconds in which
+                it does one more thing: the watts of each hold what standing idle takes,
+                which counts once.
+
+        Raises:
+            InputError: a phase that took time and has no watts.
         """
         profile = self.processor.profile
         stated_w = profile.power_w
@@ -355,6 +396,7 @@ def build_processor(
 
 
 def _compute_core_factor(spec: CoresSpec | None, profile: Profile) -> float:
+    """Return the factor of the cores in use on the measured device's speed."""
     if spec is None:
         return 1.0
     measured = spec.measured or profile.provenance.get("threads")

@@ -1,6 +1,8 @@
 """Curves of seconds against size, for one kind of work on one model.
 
-They are measured points, a fitted law, or a constant.
+They are measured points, a fitted law, or a constant. Each gives its seconds (`at`),
+says where they come from (`tell`) and warns of sizes that were not measured
+(`outside`).
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ class Constant:
         return self.seconds
 
     def tell(self, size: Size) -> str:
-        """Return what its time at this size is taken from, in words."""
+        """Return where the seconds at a size come from, in words."""
         return "as written"
 
     def outside(self, size: Size) -> str | None:
@@ -82,7 +84,12 @@ class Points:
         return replace(self, seconds=tuple(factor * s for s in self.seconds))
 
     def outside(self, size: Size, how: str = "") -> str | None:
-        """Return a warning for a size beyond the measured ones, else None."""
+        """Return a warning for a size beyond the measured ones, else None.
+
+        Args:
+            size: amounts by name.
+            how: how it is extrapolated, in words; empty: as `at` does.
+        """
         x = size[self.variable]
         if self.sizes[0] <= x <= self.sizes[-1]:
             return None
@@ -96,7 +103,10 @@ class Points:
 
 @dataclass(frozen=True, slots=True)
 class Fitted:
-    """A law with fitted parameters, and what its fit knows of itself."""
+    """A law with fitted parameters, and what its fit knows of itself.
+
+    `calibrate fit` writes it into a profile.
+    """
 
     law: CostLaw
     parameters: Mapping[str, float]

@@ -1,4 +1,7 @@
-"""Reading a calibration profile: a YAML file that a person can check and edit."""
+"""Reading a calibration profile: a YAML file that a person can check and edit.
+
+`load_profile` finds and reads one; every mistake is one sentence with file and key.
+"""
 
 from __future__ import annotations
 
@@ -151,9 +154,10 @@ def _find_registered_file(name: str) -> Path:
 
 
 def profile_folders(here: str | Path) -> list[Path]:
-    """Return the folders in which profiles are looked for from a folder.
+    """Return the folders in which profiles are looked for, nearest first.
 
-    They are the folder itself, and `calibration` in it or above.
+    Args:
+        here: a folder; it comes first, then `calibration` in it and above it.
     """
     around = Path(os.path.realpath(here))
     return [around, *(above / "calibration" for above in (around, *around.parents))]
@@ -184,6 +188,12 @@ def _read_once(text: str, path: Path) -> Profile:
 
 
 def _read_profile(data: Plain, path: Path) -> Profile:
+    """Return the profile of a file's data.
+
+    Args:
+        data: as parsed.
+        path: of the file, whose stem is its name where it says none.
+    """
     data = _require_mapping(
         data, "", "a profile: a mapping with kind, name and measured times"
     )
@@ -274,6 +284,7 @@ def _check_sources(provenance: Mapping[str, Plain]) -> None:
 
 
 def _check_files(files: Plain) -> None:
+    """Refuse a list of measured tables whose names or digests make no sense."""
     for file in files if isinstance(files, list) else [None]:
         name = file.get("name") if isinstance(file, Mapping) else file
         if not isinstance(name, str):
@@ -288,9 +299,9 @@ def _check_files(files: Plain) -> None:
 
 
 def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
-    """Curves of one quantity: per model, and per strategy below it.
+    """Return the curves of one quantity: per model, and per strategy below it.
 
-    A duration stands for all below.
+    A duration in place of a mapping stands for all below.
     """
     depth = 2 if QUANTITIES[quantity].per_strategy else 1
     curves: dict[Key, Curve] = {}
@@ -316,6 +327,13 @@ def _read_quantity(node: Plain, quantity: str) -> dict[Key, Curve]:
 
 
 def _read_curve(node: Plain, variable: str, where: str) -> Curve:
+    """Return a constant, a law or points, as the node says.
+
+    Args:
+        node: a duration, `{law: …}`, or `{size: duration, …}`.
+        variable: the name of the size, `k` or `samples`.
+        where: names it in errors.
+    """
     if not isinstance(node, Mapping):
         return Constant(parse_duration(node, where=where))
     return (
@@ -341,6 +359,7 @@ def _read_points(node: Mapping[object, Plain], variable: str, where: str) -> Poi
 
 
 def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
+    """Return a law with its parameters, the range it holds for and its errors."""
     _check_keys(node, _LAW_KEYS, where)
     name = node["law"]
     fitting = [n for n, law in LAWS.items() if (variable == "k") == ("k" in law.needs)]
@@ -377,6 +396,7 @@ def _read_law(node: Mapping[str, Plain], variable: str, where: str) -> Fitted:
 
 
 def _read_range(pair: object, where: str) -> tuple[float, float]:
+    """Return [low, high] as a pair."""
     if isinstance(pair, (list, tuple)) and len(pair) == 2:
         low, high = (_read_number(x, where) for x in pair)
         if low <= high:
@@ -411,7 +431,13 @@ def _read_each(
 ) -> dict[str, _Read]:
     """Return the values of the mapping under `key`, which may be missing.
 
-    Only these keys may stand in it.
+    Args:
+        node: where it stands.
+        key: its key.
+        keys: those that alone may stand in it.
+        allowed: what it should be, for errors.
+        read: gives a value of (what is written, its place).
+        where: the place of `node`; empty: the top.
     """
     where = f"{where}.{key}" if where else key
     section = _require_mapping(node.get(key, {}), where, allowed)

@@ -39,7 +39,7 @@ class LognormalNoise:
     cv: float
 
     def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
-        """Return a drawn factor of mean 1."""
+        """Return a drawn factor of mean 1; `steps` changes nothing."""
         variance = math.log1p(self.cv**2)
         return math.exp(math.sqrt(variance) * rng.standard_normal() - variance / 2)
 
@@ -73,7 +73,12 @@ class Measured:
         return math.sqrt(self.log_sd**2 + self.per_step**2 / max(steps, 1.0))
 
     def factor(self, rng: np.random.Generator, steps: float = 1.0) -> float:
-        """Return a drawn factor around the median."""
+        """Return a drawn factor around the median.
+
+        Args:
+            rng: where it is drawn.
+            steps: that follow each other; each's own scatter shrinks with their root.
+        """
         if self.quantiles:
             last = len(self.quantiles) - 1
             return float(
@@ -108,8 +113,13 @@ class Measured:
     def read(cls, node: Plain, where: str) -> Measured:
         """Return the noise that a profile's mapping says.
 
-        `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
-        `{quantiles: […]}`.
+        Args:
+            node: `{log_sd: …, per_step: …, straggler: {probability: …, excess: …}}`, or
+                `{quantiles: […]}`.
+            where: names it in errors.
+
+        Raises:
+            InputError: another mapping, or numbers out of range.
         """
         if isinstance(node, Mapping) and "quantiles" in node:
             return cls(0.0, quantiles=_read_quantiles(node, where))
@@ -154,6 +164,7 @@ class Measured:
 
 
 def _read_quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
+    """Return the quantiles of a profile's mapping, as `Measured.read` does."""
     values, where = node["quantiles"], f"{where}.quantiles"
     allowed = "at least two numbers above 0, ascending, and nothing beside"
     if len(node) != 1 or not isinstance(values, list) or len(values) < 2:
@@ -167,11 +178,15 @@ def _read_quantiles(node: Mapping[str, Plain], where: str) -> tuple[float, ...]:
 
 
 def fit_noise(factors: Floats, steps: Floats | None = None) -> Measured:
-    """Return the law of `factors`, times over the median of their size.
+    """Return the law of measured factors. Needs scipy.
 
-    There are at least 20 of them; where the law's mean is further than 10 % from
-    theirs, their own quantiles are returned. `steps`: how many each was of; where that
-    differs, it tells what is each step's own. Needs scipy.
+    Where the mean of the fitted law is further than 10 % from theirs, their own
+    quantiles are returned.
+
+    Args:
+        factors: at least 20 times, each over the median of its size.
+        steps: how many steps each was of; where that differs, it tells what is each
+            step's own. None: one.
     """
     law = _fit_law(factors)
     if abs(math.log(law.mean() / float(np.mean(factors)))) <= _MEAN_OFF:

@@ -99,7 +99,12 @@ QUANTITIES: dict[str, WorkQuantity] = {
 def find_quantity(name: str, where: str | None = None) -> WorkQuantity:
     """Return the kind of work of this name.
 
-    Raises: `InputError` where there is none.
+    Args:
+        name: of `QUANTITIES`.
+        where: names the place in errors.
+
+    Raises:
+        InputError: there is none.
     """
     check_known(name, QUANTITIES, "a kind of work:", where=where)
     return QUANTITIES[name]
@@ -215,6 +220,9 @@ class ModelWork:
 class Profile:
     """One device's times. Make it with `load_profile`.
 
+    Curves are found by (quantity, model, strategy), from the most specific name to
+    `any`; what is extrapolated or estimated on the way adds a sentence to `warnings`.
+
     >>> from simfed.device import load_profile
     >>> profile = load_profile("rtx3090-ryzen4800h")
     >>> profile.seconds("training", model="lenet5", batch=32)
@@ -265,17 +273,26 @@ class Profile:
     ) -> float:
         """Return the nominal seconds of one call on the measured device.
 
-        The size is `batch` for training, `k` for compression and decompression,
-        `samples` for inference, distillation and auxiliary work, whose `model` is the
-        name of the work. Strategy `dense` takes 0 s. A codec takes the times of its
-        label, else those of its label without options, else, as a chain, those of its
-        links one after the other; a value codec alone goes by d in place of K.
-        `entries`: d, of what is compressed; 0: the model's.
+        Strategy `dense` takes 0 s. A codec takes the times of its label, else those of
+        its label without options, else, as a chain, those of its links one after the
+        other; a value codec alone goes by d in place of K.
 
         Where `measured_on` says that a model's rows are of other samples, their seconds
         go with FLOPs (of handling, with d); those of a codec at another d go with the
         profile's law in d and K for any model, else as if d and K were larger by one
-        factor. Raises: `InputError` naming what the profile lacks.
+        factor.
+
+        Args:
+            quantity: a key of `QUANTITIES`.
+            model: registry name; of auxiliary work its own name.
+            strategy: of compression and decompression.
+            entries: d, of what is compressed; 0: the model's.
+            **size: `batch` for training, `k` for compression and decompression, else
+                `samples`; at least 1.
+
+        Raises:
+            InputError: it names what the profile lacks.
+            TypeError: another size than the quantity has.
         """
         key, x = self._read_call(quantity, model, strategy, size)
         if is_free(quantity, strategy):
@@ -361,11 +378,11 @@ class Profile:
         if entry is None or entry[0][2] == ANY:
             links = [(quantity, model, link) for link in _list_links(strategy)]
             found = [
-                (link, *curve, x, d) for link in links if (curve := self.find(link))
+                (link, *curve, x, d)
+                for link in links
+                if (curve := self.find(link)) and curve[0][2] != ANY
             ]
-            if links and sum(own_key[2] != ANY for _, own_key, *_ in found) == len(
-                links
-            ):
+            if links and len(found) == len(links):
                 return found
         if entry is None:
             raise self._missing_curve(key)
@@ -392,6 +409,7 @@ class Profile:
     def _tell_curve(
         self, key: Key, own_key: Key, curve: Curve, x: float, d: float
     ) -> str:
+        """Return the source of the seconds of `key`, by the curve of `own_key`."""
         ratio = self._compare(key[1], own_key, curve, d)
         if ratio == 1:
             place = curve.tell(self.size_of(key, curve, x, d))
@@ -491,6 +509,7 @@ class Profile:
         return self.uncertainty.get(key[0]) if isinstance(curve, Points) else None
 
     def _draw_curve(self, key: Key, curve: Curve) -> Curve:
+        """Return a curve times a factor drawn from its uncertainty."""
         if isinstance(curve, Constant):
             return curve
         assert self.draws is not None
@@ -537,6 +556,14 @@ class Profile:
     def _warn(
         self, key: Key, curve: Curve, size: Mapping[str, float], *, estimated: bool
     ) -> None:
+        """Warn once of a time that was not measured, and of a published profile.
+
+        Args:
+            key: the work.
+            curve: which serves it.
+            size: of the call.
+            estimated: True if the curve is for any model.
+        """
         if self.kind == "published":
             trust = (
                 f"its times are made of published numbers, {self.provenance['trust']}"
@@ -630,5 +657,6 @@ def _list_spellings(strategy: str) -> tuple[str, ...]:
 
 
 def _name_work(key: Key) -> str:
+    """Return the work of a key, in words."""
     quantity, model, strategy = key
     return f"{quantity} of {model}" + (f" by {strategy}" if strategy else "")

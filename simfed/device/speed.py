@@ -133,7 +133,10 @@ class ProcessorState:
 
 @dataclass(frozen=True, slots=True)
 class Regimes:
-    """The factors of a processor's speed, put together."""
+    """The factors of a processor's speed, put together.
+
+    A quota stands alone; load, clock steps and heat go together.
+    """
 
     speed: float = 1.0
     load: Load | None = None
@@ -161,13 +164,17 @@ class Regimes:
         memory: ProcessorState,
         offset_s: float = 0.0,
     ) -> tuple[float, ProcessorState]:
-        """Return how long `work_s` takes from `start_at_s`, and the memory then.
+        """Return how long work takes from an instant on, and the memory at its end.
 
-        `work_s` is in seconds at speed 1. `offset_s`: how far the load's trace, or the
-        quota's period, is when time begins.
-
-        Exact up to rounding: the integral of the speed over the duration is `work_s`.
+        Exact up to rounding: the integral of the speed over the duration is the work.
         Durations are added up as durations, so a late start costs no digits.
+
+        Args:
+            work_s: seconds at speed 1.
+            start_at_s: on the run's clock, not before the last work's end.
+            memory: of the processor, as the last call returned it.
+            offset_s: how far the load's trace, or the quota's period, is when time
+            begins.
 
         >>> halved = Regimes(load=Load(at_s=(0.0, 10.0), share=(0.0, 0.5)))
         >>> # 5 s of work: 2 s at full speed, the rest at half speed
@@ -194,6 +201,7 @@ class Regimes:
         memory: ProcessorState,
         offset_s: float,
     ) -> tuple[float, ProcessorState]:
+        """Return the same as `run`, under a quota."""
         rested = quota.filled(memory.idle_from_s + offset_s, at_s + offset_s)
         left_s = quota.most_s - (0.0 if rested else memory.used_s)
         fill_in_s = quota.fill_in_s(at_s + offset_s)
@@ -234,6 +242,7 @@ class Regimes:
             )
 
     def _throttle_in_s(self, memory: ProcessorState) -> float:
+        """Return the seconds of work until the processor is throttled; inf: never."""
         if self.thermal is None:
             return math.inf
         if memory.throttled or memory.heat >= self.thermal.throttle_at:
@@ -275,9 +284,12 @@ class _LoadPosition:
     def work(
         self, speed: float, work_s: float, at_most_s: float
     ) -> tuple[float, float]:
-        """Work until `work_s` is done or `at_most_s` is over; return (seconds, work).
+        """Work until something is done or time is over; return (seconds, work done).
 
-        The speed is `speed` × free share.
+        Args:
+            speed: without the load, whose free share it is multiplied by.
+            work_s: seconds at speed 1 that are to be done.
+            at_most_s: seconds that it may take.
         """
         used_s, done_s = self._whole_periods(speed, work_s, at_most_s)
         while done_s < work_s and used_s < at_most_s:
@@ -309,6 +321,7 @@ class _LoadPosition:
         return periods * load.period_s, periods * per_period_s
 
     def _advance(self, seconds: float) -> None:
+        """Move on by seconds of time, at most to the end of the present share."""
         self._left_s -= seconds
         if self._load is not None and self._left_s <= 0:
             self._i = (self._i + 1) % len(self._load.share)

@@ -74,7 +74,10 @@ class Row:
 
 @dataclass(frozen=True)
 class MeasuredRows:
-    """The rows of some files, and what the files say of the machine."""
+    """The rows of some files, and what the files say of the machine.
+
+    `read_table` makes it; `simfed.calibrate` fits and checks profiles by it.
+    """
 
     rows: tuple[Row, ...]
     files: tuple[tuple[str, str], ...]
@@ -124,9 +127,13 @@ class MeasuredRows:
 def read_table(paths: Iterable[str | Path]) -> MeasuredRows:
     """Return the measurements in some CSV files, checked.
 
-    Raises: `InputError` in one sentence, with file and line, for missing columns, times
-    that are no positive numbers, unknown strategies, sizes that are no sizes, rows that
-    disagree 100-fold, a single row, and a table that is given twice.
+    Args:
+        paths: of the files; each holds other measurements.
+
+    Raises:
+        InputError: one sentence, with file and line, for missing columns, times that
+            are no positive numbers, unknown strategies, sizes that are no sizes, rows
+            that disagree 100-fold, a single row, and a table that is given twice.
     """
     rows: list[Row] = []
     files: list[tuple[str, str]] = []
@@ -192,6 +199,7 @@ def _split_preempted(rows: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 
 
 def _check_columns(columns: Sequence[str], path: Path) -> None:
+    """Refuse a table without a column that is needed."""
     missing = [c for c in ("model", "seconds") if c not in columns]
     if not any(c in columns for c in SIZE_COLUMNS):
         missing.append(listed(SIZE_COLUMNS))
@@ -205,6 +213,14 @@ def _check_columns(columns: Sequence[str], path: Path) -> None:
 
 
 def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
+    """Return a record of a table as a row.
+
+    Args:
+        record: column → text.
+        where: file and line, for errors.
+        line: the line's number.
+        file: the number of its file, before the session's name.
+    """
     text = {name: value.strip() for name, value in record.items()}
     quantity = text.get("quantity") or (
         "compression" if text.get("strategy") else "training"
@@ -239,6 +255,7 @@ def _read_row(record: dict[str, str], where: str, line: int, file: str) -> Row:
 
 
 def _parse_positive(text: str, where: str, allowed: str, least: float) -> float:
+    """Return a finite number above 0 and at least `least`; `allowed` says which."""
     try:
         number = float(text)
     except ValueError:

@@ -142,9 +142,7 @@ class Always:
 class Daily:
     """The presence of clients from one time of day to another, in their time zones.
 
-    Simulated time 0 is midnight at UTC. `from_s` and `to_s` are local times of day;
-    where `to_s` is before `from_s`, midnight lies in between. `zones_s`: seconds ahead
-    of UTC, one per client.
+    Simulated time 0 is midnight at UTC.
 
     >>> night = Daily(22 * 3600, 6 * 3600, np.array([0.0, 8 * 3600]))
     >>> night.mask(0.0), night.change_after(1, 0.0) / 3600
@@ -152,6 +150,13 @@ class Daily:
     """
 
     def __init__(self, from_s: float, to_s: float, zones_s: Floats) -> None:
+        """Fix the hours.
+
+        Args:
+            from_s: when clients come, seconds after their midnight.
+            to_s: when they go; before `from_s`: on the next day.
+            zones_s: seconds ahead of UTC, one per client.
+        """
         self._length_s = (to_s - from_s) % _DAY_S
         self._first_s = (from_s - np.asarray(zones_s, dtype=np.float64)) % _DAY_S
         """The instant at which each client comes on day 0; on day k, k days later."""
@@ -198,14 +203,10 @@ class Daily:
 class Markov:
     """The presence of clients that come and go at exponential times.
 
-    Stationary from time 0 on.
-
-    At time 0 a client is there with probability on/(on + off), and what is left of its
-    first stay has the same exponential distribution as any other (the process has no
-    memory). A client's stay number j hangs on the run's seed, the client's id and j
-    alone.
-
-    clients: their ids. on_s, off_s: mean stays, one number for all or one per client.
+    Stationary from time 0 on: then a client is there with probability on/(on + off),
+    and what is left of its first stay has the same exponential distribution as any
+    other (the process has no memory). A client's stay number j hangs on the run's seed,
+    the client's id and j alone.
     """
 
     def __init__(
@@ -215,6 +216,14 @@ class Markov:
         on_s: float | Floats,
         off_s: float | Floats,
     ) -> None:
+        """Prepare stays, of which none is drawn before somebody asks.
+
+        Args:
+            streams: keyed generators.
+            clients: ids, keys of the draws.
+            on_s: mean stay: one number for all, or one per client; above 0.
+            off_s: mean absence.
+        """
         self._streams = streams
         self._clients = np.asarray(clients, dtype=np.int64)
         count = len(self._clients)
@@ -379,10 +388,6 @@ def read_trace(path: str) -> Intervals:
 class PresenceTrace:
     """The presence of clients in a device's recorded intervals, once or repeated.
 
-    devices: for each client the index of its device in `intervals`; −1: never there.
-    period_s: the record repeats after so long; without one nobody is there after its
-    last interval.
-
     >>> begins, ends = np.array([1.0, 5.0]), np.array([3.0, 6.0])
     >>> record = Intervals.of(np.array([0, 0]), begins, ends)
     >>> once = PresenceTrace(record, np.array([0]))
@@ -394,6 +399,17 @@ class PresenceTrace:
     def __init__(
         self, intervals: Intervals, devices: Ints, period_s: float = math.inf
     ) -> None:
+        """Give clients the intervals of devices.
+
+        Args:
+            intervals: the record.
+            devices: for each client the index of its device in it; −1: never there.
+            period_s: the record repeats after so long; inf: nobody is there after its
+                last interval.
+
+        Raises:
+            InputError: a period that is shorter than the record.
+        """
         self._devices = np.asarray(devices, dtype=np.int64)
         self._period_s = period_s
         if intervals.to_s.size and intervals.to_s.max() > period_s:

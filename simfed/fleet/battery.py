@@ -75,10 +75,7 @@ class Battery:
     @property
     def hours_s(self) -> tuple[float, float]:
         """The beginning of charging, in seconds after midnight UTC, and its length."""
-        begin_s, end_s = (
-            parse_time_of_day_s(self.charges_from),
-            parse_time_of_day_s(self.charges_to),
-        )
+        begin_s, end_s = map(parse_time_of_day_s, (self.charges_from, self.charges_to))
         return (begin_s - self.zone * 3600) % _DAY_S, (end_s - begin_s) % _DAY_S
 
     def presence(self, clients: Ints, streams: Streams) -> Presence:
@@ -87,6 +84,11 @@ class Battery:
 
 
 class _Batteries:
+    """The batteries of one group's clients, by their places in it; a `Presence`.
+
+    Charge is worked out when somebody asks: between participations it only grows.
+    """
+
     def __init__(self, battery: Battery, count: int) -> None:
         self._battery = battery
         self._level_j: Floats = np.full(count, battery.capacity_j, dtype=np.float64)
@@ -137,14 +139,18 @@ class _Batteries:
         return self._full_j(place, at_s) / self._battery.capacity_j
 
     def mask(self, at_s: float) -> Bools:
+        """Return per client whether it is there at an instant."""
         return np.asarray(self._back_s <= at_s, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:
+        """Return whether a client is there at an instant."""
         return bool(self._back_s[place] <= at_s)
 
     def change_after(self, place: int, at_s: float) -> float:
+        """Return the instant at which an absent client is back; inf: it is there."""
         back_s = float(self._back_s[place])
         return back_s if at_s < back_s else math.inf
 
     def arrival_after(self, at_s: float) -> float:
+        """Return the next instant at which a client comes back; inf: nobody is away."""
         return float(np.min(self._back_s, initial=math.inf, where=self._back_s > at_s))

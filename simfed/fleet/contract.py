@@ -31,7 +31,11 @@ from simfed.ground.plain import Plain
 
 
 class Task(NamedTuple):
-    """A client's part in one round."""
+    """A client's part in one round: what it is asked, in work and bytes.
+
+    `Tasks.task` makes it from facts alone; the clock plays it, learning carries it out.
+    What a method's plan says of it is `plan`.
+    """
 
     round: int
     client: int
@@ -137,7 +141,10 @@ class Contribution(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """One prototype on the test set."""
+    """One prototype on the test set.
+
+    Rows of `prototypes.parquet`; of personal models the mean over its clients.
+    """
 
     accuracy: float
     loss: float
@@ -152,7 +159,10 @@ class Evaluation:
 
 @dataclass(frozen=True, slots=True)
 class PersonalEvaluation:
-    """One client's model: on the test set, and in the client's own label mix."""
+    """One client's model: on the test set, and in the client's own label mix.
+
+    Rows of `clients.parquet`.
+    """
 
     accuracy: float
     loss: float
@@ -164,7 +174,11 @@ class PersonalEvaluation:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """A merge's effect on the models, in plain numbers."""
+    """A merge's effect on the models, in plain numbers.
+
+    `Workload.merge` returns it; policies are rewarded by it, tables and the journal are
+    filled from it. That of a time-only run has no losses of its own.
+    """
 
     round: int
     model_version: int
@@ -208,7 +222,12 @@ class Outcome:
 
     @classmethod
     def of_plain(cls, round: int, plain: Sequence[Plain]) -> Outcome:
-        """Return the outcome of a journal's line."""
+        """Return the outcome of a journal's line.
+
+        Args:
+            round: of the merge, which the line's label says.
+            plain: what `plain` gave.
+        """
         version, undone, forced, losses, shared, before, local, evaluation, clients = (
             plain
         )
@@ -226,9 +245,13 @@ class Workload(Protocol):
     def task(
         self, round: int, client: int, turn: int = 0, held: int | None = None
     ) -> Task:
-        """Return the work of `client` in `round`; cheap and without side effects.
+        """Return the work of a client in a round; cheap and without side effects.
 
-        `held`: see `Task`.
+        Args:
+            round: of the run, from 1.
+            client: its id.
+            turn: how often it was started before in this round.
+            held: the version of the model that it has already, see `Task`.
         """
         ...
 

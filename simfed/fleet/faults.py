@@ -52,7 +52,15 @@ class Messages:
     def fate(
         self, streams: Streams, client: int, key: int | str, phase: str, nth: int
     ) -> Fate:
-        """Return the fate of transmission `nth` = 0, 1, … of a download or upload."""
+        """Return the fate of a transmission of a message.
+
+        Args:
+            streams: keyed generators.
+            client: its id.
+            key: of the participation.
+            phase: the message's name, such as `download`.
+            nth: transmissions of it before.
+        """
         doubled, *lost = streams("message", client, key, phase, nth).random(3).tolist()
         copies = 2 if doubled < self.doubled else 1
         return Fate(copies, max(lost[:copies]) < self.lost)

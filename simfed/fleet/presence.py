@@ -127,9 +127,14 @@ class PresenceSpec(Section):
     ) -> Presence:
         """Return the presence of the clients of one group.
 
-        clients: their ids, ascending. stays: what was drawn for each of the mean stays
-        `on` and `off`. Raises: `InputError` for a trace that cannot be read, or has
-        none of them.
+        Args:
+            clients: their ids, ascending.
+            streams: keyed generators.
+            fleet_size: clients of all groups.
+            stays: what was drawn for each of the mean stays `on` and `off`.
+
+        Raises:
+            InputError: a trace that cannot be read, or has none of the clients.
         """
         if self.markov is not None:
             on, off = (
@@ -185,7 +190,10 @@ def build_presence(
     fleet_size: int,
     stays: Mapping[str, Floats],
 ) -> Presence:
-    """Return the presence of the clients of one group, see `PresenceSpec.build`."""
+    """Return the presence of the clients of one group, whatever its section is.
+
+    Arguments and errors as of `PresenceSpec.build`.
+    """
     if isinstance(spec, str):
         return Always(len(clients))
     if isinstance(spec, OwnPresence):

@@ -313,15 +313,19 @@ class Oort:
 
 
 class Selector:
-    """A selection in use, and the facts that it goes by, which participations update.
-
-    samples_of: client id → training samples; called only for selections that look at
-    facts.
-    """
+    """A selection in use, and the facts about clients that it goes by."""
 
     def __init__(
         self, selection: ClientSelection, clients: int, samples_of: Callable[[int], int]
     ) -> None:
+        """Begin before the first round, when nothing is known of anybody.
+
+        Args:
+            selection: chooses.
+            clients: how many there are.
+            samples_of: client id → training samples; called only for selections that
+                look at facts.
+        """
         self._selection = selection
         self._clients = clients
         self._samples_of = samples_of
@@ -337,10 +341,14 @@ class Selector:
         free: Ints | None = None,
         keys: tuple[int, ...] = (),
     ) -> list[int]:
-        """Return the ids of `count` clients (None: of all), ascending.
+        """Return the ids of the clients that are asked, ascending.
 
-        They are among those that are `free` (None: everybody). `keys`: of the draw,
-        beside the round.
+        Args:
+            streams: keyed generators.
+            round: key of the draw.
+            count: how many are wanted; None: all.
+            free: those that may be asked, ascending; None: everybody.
+            keys: of the draw, beside the round.
         """
         wanted = self._clients if count is None else count
         if self._uniform and free is None:  # at the cost of the cohort alone
@@ -382,6 +390,12 @@ def cohort(
 
     Costs O(size of the cohort), however many clients there are; `UniformSelection` over
     all ids gives the same.
+
+    Args:
+        streams: keyed generators; the draw's key is ("selection", round).
+        round: of the run.
+        clients: how many there are.
+        clients_per_round: how many are asked; None: all.
 
     >>> cohort(Streams(0), 1, 5, None)
     array([0, 1, 2, 3, 4])

@@ -307,12 +307,20 @@ def _resolve_routes(
 def _add_shortest(
     lines: Sequence[Line], server: str, way: str, routes: Routes, end: int
 ) -> dict[str, int]:
-    """Add the shortest way of every node to the server (`up`) or back (`down`).
+    """Add the shortest way of every node to the server or back, and return them.
 
-    All ways end with the step `end`; the first step of each is returned. Dijkstra with
-    the ties decided by the graph alone: decided by the order of edges, two files of the
-    same network would give different runs. Memory and time
-    grow with the lines, not with the lengths of the ways.
+    Dijkstra, with the ties decided by the graph alone: decided by the order of edges,
+    two files of the same network would give different runs. Memory and time grow with
+    the lines, not with the lengths of the ways.
+
+    Args:
+        lines: the directed edges.
+        server: the node at which all ways end.
+        way: `up`: towards it; `down`: back.
+        routes: gets the steps.
+        end: the step over the server's own link, which is every way's last.
+
+    Returns the first step of each node's way.
     """
     touching: dict[str, list[tuple[str, int]]] = {}
     for k, line in enumerate(lines):

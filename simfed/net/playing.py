@@ -21,7 +21,10 @@ from simfed.net.topology import Direction, Topology
 
 
 class FlowStart(NamedTuple):
-    """One transfer and when it starts, for `play`."""
+    """One transfer and when it starts.
+
+    Given to `play`; instants are seconds from the beginning of the whole.
+    """
 
     at_s: float
     client: int
@@ -38,7 +41,10 @@ class FlowStart(NamedTuple):
 
 
 class FlowEnd(NamedTuple):
-    """The seconds that one transfer took, and the link that limited it; of `play`."""
+    """The seconds that one transfer took, and the link that limited it.
+
+    What `play` returns for each `FlowStart`.
+    """
 
     duration_s: float
     bottleneck: str | None

@@ -54,7 +54,10 @@ class Air(NamedTuple):
 
 
 class Path(NamedTuple):
-    """One way between a client and the server, as a network model needs it."""
+    """One way between a client and the server.
+
+    `Topology.path` makes it, and a network model (`simfed.net.models`) a flow of it.
+    """
 
     links: tuple[int, ...]
     """The links that can limit, in the order in which bytes cross them."""

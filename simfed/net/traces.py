@@ -284,6 +284,7 @@ class StalledLink:
         ), changes_s
 
     def _number_moment(self, piece: Moment, borders: int) -> Moment:
+        """Return the moment of a piece of the trace after so many borders of stalls."""
         return Moment(piece.turn, piece.piece + self._pieces * borders)
 
     def _split_moment(self, moment: Moment) -> tuple[Moment, int]:

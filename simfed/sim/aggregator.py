@@ -33,7 +33,11 @@ arrivals gives up."""
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class PendingMerge:
-    """One merge, from the moment at which its node stops waiting."""
+    """One merge, from the moment at which its node stops waiting.
+
+    The aggregator makes it and fills in its work and end; the server makes rows, blame
+    and rewards of it.
+    """
 
     round: int
     started_at_s: float
@@ -67,12 +71,18 @@ class PendingMerge:
 
     @property
     def duration_s(self) -> float:
-        """The length, as a sum of durations."""
+        """Seconds from its start to its end: waiting, then the node's work.
+
+        Summed as durations: a difference of late instants would lose digits.
+        """
         return self.waited_s + self.server_s
 
 
 class Node(Protocol):
-    """A server or edge server, as the aggregator that merges there sees it."""
+    """A server or edge server, as the aggregator that merges there sees it.
+
+    `Simulation` and `Edge` are such nodes.
+    """
 
     @property
     def round(self) -> int:
@@ -121,7 +131,11 @@ class Node(Protocol):
 
 
 class Aggregator:
-    """The state of merging at one node under one mode."""
+    """The state of merging at one node under one mode.
+
+    It starts participations, has the world carry them, is told as each lands, and
+    merges when its mode says so. What a merge does to models is its node's matter.
+    """
 
     def __init__(
         self,
@@ -174,7 +188,10 @@ class Aggregator:
     def merge(self) -> ProcessGenerator:
         """Make one merge, from the start of its participants to its outcome.
 
-        Returns both.
+        A generator for a SimPy process; returns (the merge, its outcome).
+
+        Raises: `RunFailed` where nobody ever comes, or one loss follows another without
+        end.
         """
         env, mode, node = self._env, self.mode, self._node
         self._started_at_s = env.now
@@ -217,7 +234,10 @@ class Aggregator:
         return merging, merge()
 
     def _start(self, flights: Sequence[Flight]) -> None:
-        """Start the participants of a merge; watch its deadline and the node's end."""
+        """Start the participants of a merge; watch its deadline and the node's end.
+
+        A deadline counts from here, after the wait for somebody to start.
+        """
         env = self._env
         self._delay_s = env.now - self._started_at_s
         self._cohort, self._cohort_ended = len(flights), 0
@@ -237,7 +257,12 @@ class Aggregator:
                 self._alarm(self._instants.at(self._strikes_at_s))
 
     def _close(self, last: Flight | None, struck: bool) -> PendingMerge:
-        """Stop waiting, and take what has ended."""
+        """Stop waiting, and take what has ended.
+
+        Args:
+            last: the flight whose end was waited for, if any.
+            struck: the node went down: all that had arrived is lost.
+        """
         if struck:  # what had arrived nobody knows of any longer
             self._drop(self.ended)
         taken = self._take()
@@ -266,7 +291,11 @@ class Aggregator:
     def stop(self, round: int) -> ProcessGenerator:
         """End whatever is under way, and lose what had arrived.
 
-        Returns those that had not been merged, lost ones included.
+        A generator; returns a merge of nobody that took those that had not been merged,
+        lost ones included.
+
+        Args:
+            round: to which that merge belongs.
         """
         cancel(self._env, self._deadline)
         self._wake = self._deadline = None
@@ -291,6 +320,7 @@ class Aggregator:
         )
 
     def _cut_off(self) -> bool:
+        """Cut off whoever is in flight, and return whether anybody was."""
         late = list(self.in_flight.values())
         for flight in late:
             self.world.cut(flight, CUT)
@@ -299,6 +329,7 @@ class Aggregator:
     # ---- what it knows of its participants -------------------------------------------
 
     def _due(self) -> bool:
+        """Return whether enough have arrived, or time is over, for the merge."""
         mode = self.mode
         if mode.filled:
             return self._arrived >= (mode.wanted or 1)
@@ -312,9 +343,11 @@ class Aggregator:
         return bool(self.ended) or not self.in_flight
 
     def _goes_down(self) -> bool:
+        """Return whether the node's next restart has come."""
         return bool(self._env.now >= self._strikes_at_s)
 
     def _restart(self) -> PlayedWork:
+        """Return the node's restart as its work at this merge."""
         assert self._strikes is not None
         begins_s, ends_s = (
             self._strikes.border_s(2 * self.restarts + k) for k in (0, 1)
@@ -352,7 +385,8 @@ class Aggregator:
     def _last_awaited(self) -> Flight | None:
         """Return the flight whose end the merge waited for.
 
-        None: a deadline, or nobody.
+        Of several at one instant the one of the lowest client. None: it waited for a
+        deadline, or for nobody.
         """
         mode, now_s = self.mode, self._env.now
         if now_s >= self._deadline_at_s and self._cohort_ended < self._cohort:
@@ -364,6 +398,7 @@ class Aggregator:
         return min(awaited, key=lambda f: f.client, default=None)
 
     def _send_off(self, flights: Sequence[Flight]) -> None:
+        """Have the world carry participations from now on."""
         self.starts += len(flights)
         for flight in flights:
             flight.merges = self.merges
@@ -372,7 +407,11 @@ class Aggregator:
             self.world.carry(flight)
 
     def land(self, flight: Flight) -> None:
-        """Take note that a participation is over, this very moment."""
+        """Take note that a participation is over, this very moment.
+
+        An arrival that is staler than the mode allows is dropped. Where the merge is
+        due, or somebody else may be started, the aggregator wakes.
+        """
         del self.in_flight[flight.client]
         if self.mode.filled:
             self.busy.discard(flight.client)
@@ -401,6 +440,7 @@ class Aggregator:
             self._wake.succeed()
 
     def _alarm(self, event: simpy.Event) -> None:
+        """Have an event wake the aggregator, once."""
         assert event.callbacks is not None
         if self._ring not in event.callbacks:
             event.callbacks.append(self._ring)

@@ -54,8 +54,13 @@ def blame_round(
 
     Nothing is played again where it could not differ: where no other transfer was ever
     limited by a link of the critical client's paths; nor where the network is a real
-    one (None), of whose links nothing is known. `resent`: messages may be lost and sent
-    again.
+    one, of whose links nothing is known.
+
+    Args:
+        flights: all that were started, at least one.
+        work: the server's at the merge.
+        network: on which transfers are played again; None: a real one.
+        resent: True if messages may be lost and sent again.
     """
     critical = max(flights, key=lambda flight: (flight.elapsed_s, -flight.client))
     server_s = sum(piece.duration_s for piece in work)
@@ -92,7 +97,8 @@ def _blame_path(
 ) -> Blame:
     """Return the longest phase on the way to the end of `last`, of whichever client.
 
-    Barriers are not played again.
+    For stories with barriers, which are not played again: what would be saved stays
+    unknown.
     """
     spent_s: dict[tuple[int, str], float] = {}
     for client, leg in find_critical_path(last, flights):
@@ -113,6 +119,10 @@ def find_critical_path(
 
     They come with their clients: before a barrier those of whoever came to it last and
     was not lost there, before a turn at the server what that did before.
+
+    Args:
+        last: the flight whose end counts.
+        flights: all of the round, `last` included.
     """
     path: list[tuple[int, Leg]] = []
     flight, ahead = last, len(last.legs)
@@ -156,6 +166,13 @@ def find_critical_path(
 def _compute_saved_s(
     critical: Flight, waited_s: float | None, work: Sequence[PlayedWork]
 ) -> float | None:
+    """Return what the round would be shorter by, without a client and its server work.
+
+    Args:
+        critical: the client's flight.
+        waited_s: what the server would have waited for the others; None: for ever.
+        work: the server's at the merge.
+    """
     if waited_s is None:
         return None
     pieces_s = [piece.duration_s for piece in work if piece.client == critical.client]
@@ -173,6 +190,12 @@ def blame_last(
     It is on the last arrival that it waited for, or (None) on what ended the wait
     `otherwise`. What it would be without that client is not asked: another one would
     have been the last.
+
+    Args:
+        last: the flight whose end made the merge due; None: there was none.
+        work: the server's at the merge.
+        network: as of `blame_round`.
+        otherwise: the phase where there was no such flight.
     """
     if last is None:
         return Blame(None, otherwise, None, None)
@@ -186,6 +209,10 @@ def play_again(flights: Sequence[Flight], network: Network) -> float | None:
 
     Their transfers are played again, with computations as long as they were. None: for
     ever, as a link's trace ends.
+
+    Args:
+        flights: each a chain of download, work and upload.
+        network: whose topology and model play them.
     """
     began_s = min(flight.started_at_s for flight in flights)
     sends: list[FlowStart] = []
@@ -209,6 +236,11 @@ def _send_again(flight: Flight, at_s: float, sends: list[FlowStart]) -> float:
     """Add a flight's messages to `sends`, and return the seconds of its pauses.
 
     Each comes after the one before it and the pause or work between.
+
+    Args:
+        flight: whose they are.
+        at_s: its start, from the start of the first flight.
+        sends: gets them, in order.
     """
     after, paused_s, working = None, 0.0, True
     for leg in flight.sent():
@@ -233,6 +265,11 @@ def play_uploads_again(
     Uploads alone are played again. Valid where no download would change: every upload
     starts when it did, and those that were over before the critical client's began, and
     met none that was not, stay as they were.
+
+    Args:
+        flights: the others.
+        critical: the flight that would not be.
+        network: whose topology and model play them.
     """
     uploads = [
         (_find_upload_start_s(flight), flight)
@@ -277,6 +314,7 @@ def _find_upload_start_s(flight: Flight) -> float:
 def _compute_durations(
     sends: Sequence[FlowStart], network: Network, epoch_s: float
 ) -> list[float] | None:
+    """Return the seconds of each transfer; None where one would wait for ever."""
     try:
         ends = play(network.topology, sends, network.model, epoch_s=epoch_s)
     except DeadLink:
@@ -285,7 +323,12 @@ def _compute_durations(
 
 
 def find_longest_phase(flight: Flight, server_s: float) -> tuple[str, float]:
-    """Return the longest phase and its seconds, units of one kind together."""
+    """Return the longest phase and its seconds, units of one kind together.
+
+    Args:
+        flight: whose phases they are.
+        server_s: the server's work after it, a phase of its own.
+    """
     spent_s: dict[str, float] = {"download": 0.0}
     for leg in flight.legs:
         spent_s[leg.seen_as] = spent_s.get(leg.seen_as, 0.0) + leg.exposed_s
@@ -311,6 +354,12 @@ def find_longest_limit(
 
     None where their latency, or a cap of their own, took longer than any link, and on a
     real network, of whose links nothing is known.
+
+    Args:
+        flight: whose transfers they are.
+        phase: `download`, `upload` or another, which has none.
+        spent_s: seconds of the phase.
+        network: knows the links' names; None: a real one.
     """
     limited_s = flight.limited_s(phase)
     if network is None or not limited_s:

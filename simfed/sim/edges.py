@@ -58,7 +58,13 @@ def make_backbone(
 ) -> Clock:
     """Return the world that carries edge servers' participations.
 
-    It stands beside the `world` of their clients.
+    It stands beside the world of their clients, over the same network and clock.
+
+    Args:
+        world: of their clients.
+        streams: keyed generators.
+        server_device: of the cloud; None: its work takes no time.
+        faults: of the run.
     """
     nothing = cast("Device", _NoDevice())
     return Clock(
@@ -118,9 +124,14 @@ class EdgePart:
 
 
 class Edge:
-    """One edge server. The `Node` of its aggregator."""
+    """One edge server: the `Node` of its aggregator.
+
+    It merges its clients' uploads as often as the scenario says in each participation
+    of its own; nothing of that counts before the cloud has merged what it sends.
+    """
 
     def __init__(self, place: int, spec: EdgeServer, edges: EdgeLayer) -> None:
+        """Place an edge server; `place` is its number among `edges`."""
         self.place, self.spec, self._edges = place, spec, edges
         mode = make_edge_mode(edges.scenario, len(spec.clients))
         self.aggregator = Aggregator(
@@ -216,6 +227,12 @@ class Edge:
         """Make its merges, between its download and its upload.
 
         If it is cut off, none of them counts.
+
+        Args:
+            flight: its participation, which gets one leg for all of them.
+
+        Raises:
+            Interrupt: it was cut off, or all that it had merged is lost.
         """
         self.flight, part, env = (
             flight,
@@ -281,7 +298,17 @@ class EdgeLayer:
     ) -> None:
         """Place edge servers between clients and the server.
 
-        `backbone`: the world of their participations, as `world` is of their clients'.
+        Args:
+            scenario: says how they merge.
+            edges: the servers and their clients.
+            backbone: the world of their participations, as `world` is of their
+            clients'.
+            server: the cloud.
+            world: of their clients.
+            workload: learning, at two levels.
+            population: the clients.
+            recorder: gets their merges and spans.
+            streams: keyed generators.
         """
         assert scenario.aggregation.edge_servers is not None
         self.scenario, self.server, self.world, self.backbone = (
@@ -361,6 +388,7 @@ class EdgeLayer:
         return flights
 
     def _edge(self, flight: Flight) -> Edge:
+        """Return the edge server whose participation a flight is."""
         return self._edges[flight.client - self._first]
 
     def participate(self, client: ClientProcess) -> Story:
@@ -392,7 +420,13 @@ class EdgeLayer:
     # ---- what comes of a merge of the cloud ------------------------------------------
 
     def note_merge(self, name: str, merge: int, merging: PendingMerge) -> None:
-        """Note the row of a merge at a node, the cloud's included."""
+        """Note the row of a merge at a node, the cloud's included.
+
+        Args:
+            name: of the node.
+            merge: its number there, or the round.
+            merging: the merge.
+        """
         taken = merging.taken
         self._merges.append(
             Merge(

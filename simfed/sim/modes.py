@@ -43,7 +43,7 @@ class ServerMode:
 
     @cached_property
     def filled(self) -> bool:
-        """Clients are kept in flight, not started in cohorts."""
+        """True if clients are kept in flight, not started in cohorts."""
         return self.concurrency is not None
 
     def at_once(self, clients: int) -> int:
@@ -52,7 +52,7 @@ class ServerMode:
 
     @property
     def waits_for_all(self) -> bool:
-        """Everybody who was started has ended when the server merges."""
+        """True if everybody who was started has ended when the server merges."""
         return not self.filled and self.wanted is None and self.deadline_s == math.inf
 
 

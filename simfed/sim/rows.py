@@ -1,4 +1,8 @@
-"""Rows of tables, made of what happened in a round."""
+"""Rows of tables, made of what happened in a round.
+
+Pure functions: a settled flight and its merge in, records of `simfed.record.schema`
+out. Durations are copied or summed, never differences of late instants.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +41,10 @@ class Settlement(NamedTuple):
 
 
 class MergeVerdict(NamedTuple):
-    """A merge's meaning for one participation; None: unknown, or nobody was told."""
+    """A merge's meaning for one participation; None: unknown, or nobody was told.
+
+    Columns of `participations.parquet`, in their order there.
+    """
 
     local_loss: float | None = None
     gain: float | None = None
@@ -57,7 +64,12 @@ def make_round_row(
 ) -> Round | tuple[Plain, ...]:
     """Return the row of `rounds.parquet`.
 
-    With an `account` of privacy, what it comes to is a column.
+    Args:
+        merging: the merge that ended the round.
+        flights: the clients' participations that it settled.
+        outcome: of the merge.
+        blame: who held it up.
+        account: of privacy; what it comes to is a last column.
     """
     row = Round(
         round=merging.round,
@@ -122,45 +134,51 @@ def make_participation_row(
 ) -> Participation:
     """Return the row of `participations.parquet`.
 
-    The rest of the round is waiting, or being away. `merge`: the server's that settled
-    it, where an edge server's settled it before.
+    The rest of the round is waiting, or being away.
+
+    Args:
+        flight: over and settled.
+        end: when its client is free again.
+        merging: the merge that took it, of its server or edge server.
+        verdict: what the merge meant for it.
+        energy_j: joules of it; None: not known.
+        merge: the server's merge that settled it, where an edge server's took it
+        before.
     """
-    task, pull, rest_s = flight.task, flight.pull, end.rest_s
-    waiting_s = flight.barrier_s + (0.0 if flight.away else rest_s)
-    offline_s = rest_s if flight.away else 0.0
-    slack_s, merge = (
-        compute_slack_s(flight, merging),
-        merging.round if merge is None else merge,
-    )
-    who = task.round, task.client, task.who.prototype, task.model_version
+    task, pull, rest_s, away = flight.task, flight.pull, end.rest_s, flight.away
     k = count_told(task, pull.arm, flight.contribution.k)
     if k is None:
         k = flight.contribution.k if flight.told is None else flight.told
-    what = pull.arm.label, k, pull.choice, flight.outcome
-    when = flight.started_at_s, end.free_at_s
-    phases_s = (
+    row = (
+        task.round,
+        task.client,
+        task.who.prototype,
+        task.model_version,
+        pull.arm.label,
+        k,
+        pull.choice,
+        flight.outcome,
+        flight.started_at_s,
+        end.free_at_s,
         flight.downlink_s,
         flight.training_s,
         flight.compression_s,
         flight.uplink_s,
-    )
-    moved = flight.uplink_bytes, flight.downlink_bytes
-    row = (
-        *who,
-        *what,
-        *when,
-        *phases_s,
-        waiting_s,
-        offline_s,
-        *moved,
+        flight.barrier_s + (0.0 if away else rest_s),  # waiting
+        rest_s if away else 0.0,  # offline
+        flight.uplink_bytes,
+        flight.downlink_bytes,
         energy_j,
         *verdict,
+        compute_slack_s(flight, merging),
+        flight.staleness,
+        merging.round if merge is None else merge,
     )
-    return make(Participation, (*row, slack_s, flight.staleness, merge))
+    return make(Participation, row)
 
 
 def compute_slack_s(flight: Flight, merging: PendingMerge) -> float | None:
-    """Return how much later its upload could have arrived without delaying the merge.
+    """Return how much later an upload could have arrived without delaying the merge.
 
     None: it did not arrive.
     """
@@ -174,7 +192,10 @@ def compute_slack_s(flight: Flight, merging: PendingMerge) -> float | None:
 
 
 def compute_spent(flight: Flight, merging: PendingMerge, pace: float) -> Spent:
-    """Return what a policy that watches time is told of an arrived participation."""
+    """Return what a policy that watches time is told of an arrived participation.
+
+    `pace`: its upload's rate over that of the merge's slowest, see `paces_of`.
+    """
     slack_s = compute_slack_s(flight, merging) or 0.0
     work_s = flight.training_s + flight.compression_s
     return Spent(flight.downlink_s, work_s, flight.uplink_s, slack_s, pace)
@@ -219,6 +240,10 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
     length. A device that rests, stands still, or waits before it sends again, is idle;
     of one that is away nothing is known. Where it does several things at once, each
     counts in full, and what they come to beyond its length is idleness below zero.
+
+    Args:
+        flight: over.
+        rest_s: seconds after it until its client is free; none of one that is away.
     """
     rest_s = 0.0 if flight.away else rest_s
     idle_s = flight.barrier_s + rest_s
@@ -246,7 +271,7 @@ def compute_powered_s(flight: Flight, rest_s: float = 0.0) -> dict[str, float]:
 
 
 def list_server_spans(merging: PendingMerge, track: str = "server") -> Iterable[Span]:
-    """Return a server's work, one piece after another, up to the end of its merge."""
+    """Yield a server's work, one piece after another, up to the end of its merge."""
     at_s = merging.finished_at_s - merging.server_s
     for piece in merging.work:
         if piece.duration_s > 0:
@@ -275,7 +300,7 @@ def record_links(into: Recorder, uses: LinkUses, round: int) -> None:
 
 
 def _list_link_spans(uses: LinkUses, round: int) -> Iterator[Span]:
-    """Return one span per interval without a break in which a link carried anything."""
+    """Yield one span per interval without a break in which a link carried anything."""
 
     def make_span(link: int, interval: tuple[float, float]) -> Span:
         return make(
@@ -298,9 +323,11 @@ def _list_link_spans(uses: LinkUses, round: int) -> Iterator[Span]:
 def list_prototype_rows(
     outcome: Outcome, names: Sequence[str] = ()
 ) -> Iterable[tuple[Plain, ...]]:
-    """Return one row per prototype of which the merge said anything.
+    """Yield one row per prototype of which the merge said anything.
 
-    `names`: see `own_columns`.
+    Args:
+        outcome: of the merge.
+        names: columns beside the schema's, such as a method's own losses.
     """
     for prototype in dict.fromkeys((*outcome.losses, *outcome.evaluation)):
         tested = outcome.evaluation.get(prototype)
@@ -321,9 +348,12 @@ def list_prototype_rows(
 def list_client_rows(
     outcome: Outcome, names: Sequence[str] = (), account: Account | None = None
 ) -> Iterable[tuple[Plain, ...]]:
-    """Return one row per client whose own model was evaluated.
+    """Yield one row per client whose own model was evaluated.
 
-    `names`: see `own_columns`; `account`: of samples' privacy.
+    Args:
+        outcome: of the merge.
+        names: columns beside the schema's.
+        account: of samples' privacy, which each client spends for itself.
     """
     spent = (account.by_client() if account is not None else None) or {}
     for client, evaluation in sorted(outcome.clients.items()):

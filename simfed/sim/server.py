@@ -210,7 +210,10 @@ class Simulation:
         return size_bytes
 
     def forget_model_of(self, client: int | None) -> None:
-        """Note that a client is sent a whole model next, where changes travel down."""
+        """Note that a client is sent a whole model next, where changes travel down.
+
+        `client`: None: any client is.
+        """
         if self._held is None:
             return
         if client is None:
@@ -279,8 +282,14 @@ class Simulation:
     ) -> list[Flight]:
         """Return the flights of these clients, before anything moves.
 
-        `turns`: how often each was started before in this round; `edge`: what their
-        edge server merges into.
+        Each gets its task, then its arm, then its contribution, one step for all before
+        the next, in the order given.
+
+        Args:
+            ids: the clients.
+            round: of the run.
+            turns: how often each was started before in this round; counted on.
+            edge: what their edge server merges into; None: the server's models.
         """
         people, held = self._population, self._held
         policies = [people.policy(client) for client in ids]
@@ -334,7 +343,7 @@ class Simulation:
     def _add_base(self, task: Task) -> Task:
         """Return a task that begins with what stands still of its client's model.
 
-        Of a client that has it, as it was.
+        A client that has received it once is not sent it again.
         """
         if self._base_bytes is None or task.client in self._with_base:
             return task
@@ -344,7 +353,12 @@ class Simulation:
     def work(
         self, merging: PendingMerge, merge: Callable[[], Outcome]
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """Return the work at a merge, and what gives its outcome."""
+        """Return the work at a merge, and what gives its outcome.
+
+        Args:
+            merging: what has arrived.
+            merge: called once, when the world says so.
+        """
         if self._edges is not None and self.last:
             self._edges.stop()
         arrived = merging.arrived
@@ -394,7 +408,17 @@ class Simulation:
     def _reward(
         self, flight: Flight, outcome: Outcome, merging: PendingMerge, pace: float
     ) -> MergeVerdict:
-        """Tell the client's policy what its pull was worth."""
+        """Tell the client's policy what its pull was worth, and return that.
+
+        Args:
+            flight: settled.
+            outcome: of the merge that settled it.
+            merging: that merge.
+            pace: as of `rows.compute_spent`.
+
+        Raises:
+            RunFailed: a gain without bound, or losses that are no longer finite.
+        """
         losses = outcome.local_loss
         before, after = (
             losses.get(flight.task.label, (None, None)) if losses else (None, None)
@@ -423,25 +447,23 @@ class Simulation:
         if not policy.learns or flight.pull.choice == "forced":
             policy.void(flight.pull)
             return MergeVerdict(after, worth, raw, None)
-        if not math.isfinite(clipped) and math.isfinite(worth):
-            raise RunFailed(
-                f"round {self._round}: client {flight.client} took no simulated time, "
-                f"so its gain "
-                "per second has no bound; give its work times, or policy.reward.clip"
-            )
         if not math.isfinite(clipped):
-            raise RunFailed(
-                f"round {self._round}: the losses of client {flight.client} are no "
-                f"longer finite "
-                "numbers, the training has diverged; a smaller learning rate may help"
+            who = f"client {flight.client}"
+            why = (
+                f"{who} took no simulated time, so its gain per second has no bound; "
+                "give its work times, or policy.reward.clip"
+                if math.isfinite(worth)
+                else f"the losses of {who} are no longer finite numbers, the training "
+                "has diverged; a smaller learning rate may help"
             )
+            raise RunFailed(f"round {self._round}: {why}")
         policy.update(flight.pull, clipped)
         return MergeVerdict(after, worth, raw, clipped)
 
     # ---- facts -----------------------------------------------------------------------
 
     def blame_clients(self, merging: PendingMerge) -> Blame:
-        """Return who held up a merge of clients' uploads."""
+        """Return who held up a merge of clients' uploads, here or at an edge server."""
         taken, work = merging.taken, merging.work
         if merging.waits_for_all and taken:
             return blame_round(
@@ -451,6 +473,7 @@ class Simulation:
         return blame_last(merging.last, work, network, cause)
 
     def _record(self, merging: PendingMerge, outcome: Outcome) -> None:
+        """Make blame, rewards and rows of a merge, and forget its legs."""
         if self._edges is None:
             who = self.blame_clients(merging)
             settled = [make(Settlement, (flight, merging)) for flight in merging.taken]
@@ -522,6 +545,7 @@ class Simulation:
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 
     def _mean_measure(self, outcome: Outcome) -> float | None:
+        """Return the mean headline measure over clients; None: not evaluated."""
         values = {
             name: tested.headline
             for name, tested in outcome.evaluation.items()

@@ -27,7 +27,7 @@ _REPLAY_HINT = "in a time-only run use policy.arms_from: RUN to replay recorded 
 
 
 class SizedContribution:
-    """A contribution of which only the size is known."""
+    """A contribution of which only the size is known, and no tensor."""
 
     __slots__ = ("_size_bytes", "choice", "k", "merged", "task", "told")
 
@@ -61,6 +61,7 @@ class RecordedRun:
     """
 
     def __init__(self, run: Run) -> None:
+        """Read what a run recorded: its table of participations, and its journal."""
         self._where = f"policy.arms_from: {run.path}"
         scenario = run.scenario
         self._index_code = scenario["compression"]["index_code"]
@@ -84,6 +85,7 @@ class RecordedRun:
         self._clients = sum(int(group.get("count", 1)) for group in scenario["clients"])
 
     def _read_table(self, run: Run) -> None:
+        """Note each client's arms as they began, and what was sent."""
         table = run.table("participations").sort_by("started_at_s")
         sets_k = _is_k_set_by_policy(run.scenario)
         names = ("round", "client", "arm", "prototype", "k")
@@ -96,6 +98,7 @@ class RecordedRun:
             self._pulls.setdefault(client, []).append((choice, k if by_k else None))
 
     def _read_journal(self, lines: Iterable[JournalLine]) -> None:
+        """Note sizes, losses, undone merges, and what was under way at the end."""
         for _, label, answer in lines:
             kind, _, what = label.partition(" ")
             if kind == "merge":
@@ -160,6 +163,17 @@ class RecordedRun:
     def _read_answer(
         self, way: str, task: Task, told: int | None, index_code: str
     ) -> Plain:
+        """Return the journal's answer of a size, for a participation that fits.
+
+        Args:
+            way: `up` or `down`.
+            task: the participation.
+            told: entries that its payload tells of; None: it depends on the data.
+            index_code: the format of indices.
+
+        Raises:
+            InputError: it took no part, or what it sent was made otherwise.
+        """
         answer = self._answers.get(f"{way} {task.label}")
         if answer is None:
             raise InputError(
@@ -237,10 +251,10 @@ class TimeOnlyWorkload:
     def __init__(self, tasks: Tasks, *, recorded: RecordedRun | None = None) -> None:
         """Begin without tensors.
 
-        `recorded`: take sizes that depend on the data from this run.
-
-        Raises: `InputError` from `execute` for a size that depends on the data and was
-        not recorded.
+        Args:
+            tasks: plans and sizes.
+            recorded: where sizes that depend on the data are taken from; None: such a
+                size is an `InputError` of `execute`.
         """
         self.tasks = tasks
         self._recorded = recorded
@@ -355,7 +369,12 @@ class TimeOnlyWorkload:
     def size_bytes(self, task: Task, choice: Choice) -> float:
         """Return the bytes of an upload.
 
-        Raises: `InputError` where they depend on the data.
+        Args:
+            task: the participation.
+            choice: for its compressed fields.
+
+        Raises:
+            InputError: the bytes, or those on the way down, depend on the data.
         """
         size = self.tasks.uplink_bytes(task, choice)
         if self.tasks.changes_vary(task):

@@ -119,31 +119,40 @@ class Textbook:
         seed = self.streams.integer(f"method {purpose}", *keys)
         return torch.Generator().manual_seed(seed)
 
-    def trained(self, module, client, round, added=None):
+    def locals(self, weights, round, added=None):
+        """Who takes part, and the weights of prototype a that each has trained."""
+        begun, clients = with_weights(self.module("a"), weights), self.cohort(round)
+        return clients, [flat(self.trained(begun, c, round, added)) for c in clients]
+
+    def trained(
+        self, module, client, round, added=None, *, batches=None, moving=lambda n: True
+    ):
         """A copy after local training, the last gradients still in it.
 
-        `added`: weights → what each step's gradient gets beside it.
+        `added`: weights → what each step's gradient gets beside it; `batches`: in place
+        of the scenario's; `moving`: name of a parameter → whether it trains.
         """
         local, training = copy.deepcopy(module).train(), self.made.training
+        for name, parameter in local.named_parameters():
+            parameter.requires_grad_(moving(name))
+        mine = [p for p in local.parameters() if p.requires_grad]
         optimiser = torch.optim.SGD(
-            local.parameters(),
+            mine,
             lr=training.learning_rate * self.made.learning_rate_factor(round),
             momentum=training.momentum,
             weight_decay=training.weight_decay,
         )
-        for samples, labels in self.batches(client, round):
+        for samples, labels in batches or self.batches(client, round):
             optimiser.zero_grad()
             F.cross_entropy(local(samples), labels).backward()
             if added is not None:
                 extra = with_weights(local, added(flat(local)))
-                for parameter, more in zip(
-                    local.parameters(), extra.parameters(), strict=True
-                ):
+                for parameter, more in zip(mine, extra.parameters(), strict=True):
                     parameter.grad += more.detach()
             if training.clip_norm is not None:
-                clip_grad_norm_(local.parameters(), training.clip_norm)
+                clip_grad_norm_(mine, training.clip_norm)
             optimiser.step()
-        return local
+        return local.requires_grad_(True)
 
 
 class World(tiny.Host):
@@ -152,6 +161,12 @@ class World(tiny.Host):
     def __init__(self, made, **options):
         super().__init__(made, **options)
         self.book = Textbook(made, self.data)
+
+
+def beside(made):
+    """The engine after the scenario's rounds, its textbook, the first weights of a."""
+    book = Textbook(made)
+    return tiny.played(made)[0], book, flat(book.module("a"))
 
 
 def flat(module):
@@ -195,21 +210,23 @@ def step(module, loss):
                 parameter -= RATE * slope
 
 
-def distilled(
-    book, module, client, round, public, targets, batch, temperature=1.0, epochs=1
-):
-    """A copy that has learned soft targets in evaluation mode, in keyed orders, with
-    plain steps.
+def distilled(module, order, public, targets, batch, *, temperature=1.0, steps, adam=0):
+    """A copy that has learned soft targets in evaluation mode, in drawn orders.
+
+    With plain steps, or Adam's at a rate.
     """
     local = copy.deepcopy(module).eval()
-    optimiser = torch.optim.SGD(local.parameters(), lr=RATE)
-    order = book.streams("method digest", client, round)
-    for _ in range(epochs):
-        for at in torch.from_numpy(order.permutation(len(public))).split(batch):
-            optimiser.zero_grad()
-            log = F.log_softmax(local(public[at]).double() / temperature, dim=1)
-            F.kl_div(log, targets[at], reduction="batchmean").backward()
-            optimiser.step()
+    made = (torch.optim.SGD, RATE), (torch.optim.Adam, adam)
+    optimise, rate = made[bool(adam)]
+    optimiser, places = optimise(local.parameters(), lr=rate), ()
+    for _ in range(steps):
+        if not len(places):
+            places = torch.from_numpy(order.permutation(len(public)))
+        at, places = places[:batch], places[batch:]
+        optimiser.zero_grad()
+        log = F.log_softmax(local(public[at]).double() / temperature, dim=1)
+        F.kl_div(log, targets[at].double(), reduction="batchmean").backward()
+        optimiser.step()
     return local
 
 

@@ -9,8 +9,6 @@ import torch
 import torch.nn.functional as F
 from textbook import World, flat, lenets, linear_layers, step
 
-from simfed.ground import Work
-
 KIND = {
     "kind": "fedal",
     "adversarial": 0.3,
@@ -108,24 +106,3 @@ def test_rounds_are_those_by_hand_with_a_client_that_was_away():
         (last[0] + last[1]) / 2, rel=1e-3
     )
     assert outcomes[-1].shared_loss["large"] == pytest.approx(last[2], rel=1e-3)
-
-
-def test_bytes_and_work():
-    world = World(scenario(charge={"downlink": True}))
-    first, second = world.task(1, 2), world.task(2, 2)
-    assert first.downlink_bytes == 0
-    assert second.downlink_bytes == 4 * (2 * PUBLIC * 4 + 1)
-    assert world.begin(1, 2).uplink_bytes() == 4 * PUBLIC * 4
-    assert second.plan.work == [
-        Work("inference", "lenet5", PUBLIC, name="before"),
-        Work("distillation", "lenet5", 8, 2),
-        Work("training", "lenet5", 8, 2),
-        Work("inference", "lenet5", 8, 2, name="before"),
-        Work("inference", "lenet5", PUBLIC, name="logits"),
-    ]
-    name = "fedal/discriminator-4-6-3"
-    assert world.method.server_work(world.kit.setting, [first.who], 1) == [
-        Work("auxiliary", name, 7, 4, "discriminator"),
-        Work("auxiliary", name, PUBLIC, 1, "feedback", "large", 2),
-    ]
-    assert world.method.auxiliary(world.kit.setting) == {name: 3 * 2 * (4 * 6 + 6 * 3)}

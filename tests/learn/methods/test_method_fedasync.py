@@ -6,28 +6,19 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from engine_worlds import Host, played
-from textbook import Textbook, arrival, assert_close, flat, scenario, with_weights
+from engine_worlds import Host
+from textbook import Textbook, arrival, assert_close, beside, flat, scenario
 
 from simfed.learn.methods.fedasync import FedAsync
 
 
 def test_rounds_mix_client_after_client():
     made = scenario({"kind": "fedasync", "mixing": 0.4, "mu": 0.1}, rounds=2)
-    workload, _ = played(made)
-    book = Textbook(made)
-    model = book.module("a")
-    w = flat(model)
+    workload, book, w = beside(made)
     for round in (1, 2):
-        sent = w
-        for client in range(4):
-            local = book.trained(
-                with_weights(model, sent),
-                client,
-                round,
-                added=lambda x, at=sent: 0.1 * (x - at),
-            )
-            w = 0.6 * w + 0.4 * flat(local)
+        _, local = book.locals(w, round, lambda x, at=w: 0.1 * (x - at))
+        for one in local:
+            w = 0.6 * w + 0.4 * one
     assert_close(workload.array("server/a/0/weights"), w)
 
 

@@ -1,8 +1,7 @@
 """FedBuff: the buffer's mean, with late updates discounted."""
 
 import torch
-from engine_worlds import played
-from textbook import Textbook, arrival, assert_close, flat, scenario, with_weights
+from textbook import arrival, assert_close, beside, scenario
 
 from simfed.learn import FedBuff
 
@@ -11,16 +10,9 @@ def test_rounds_are_the_plain_mean_of_updates():
     made = scenario(
         {"kind": "fedbuff", "server_rate": 0.9}, participation={"clients_per_round": 3}
     )
-    workload, _ = played(made)
-    book = Textbook(made)
-    model = book.module("a")
-    w = flat(model)
+    workload, book, w = beside(made)
     for round in (1, 2, 3):
-        clients = book.cohort(round)
-        updates = [
-            flat(book.trained(with_weights(model, w), c, round)) - w for c in clients
-        ]
-        w = w + 0.9 * sum(updates) / 3
+        w = w + 0.9 * (sum(book.locals(w, round)[1]) / 3 - w)
     assert_close(workload.array("server/a/weights"), w)
 
 

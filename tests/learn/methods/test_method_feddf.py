@@ -4,26 +4,15 @@ import pytest
 import torch
 import torch.nn.functional as F
 from engine_worlds import Host, played
-from textbook import TWO, Textbook, assert_close, flat, scenario, with_weights
-
-
-def distilled(book, module, public, targets, name, round, steps, batch, rate):
-    """Adam on KL(targets ‖ softmax), batches in keyed orders, as a script would."""
-    module.eval()
-    optimiser = torch.optim.Adam(module.parameters(), lr=rate)
-    order = book.streams("method feddf order", name, round)
-    done = 0
-    while done < steps:
-        places = torch.from_numpy(order.permutation(len(public)))
-        for at in places.split(batch):
-            if done == steps:
-                break
-            optimiser.zero_grad()
-            log = F.log_softmax(module(public[at]), dim=1)
-            F.kl_div(log, targets[at].float(), reduction="batchmean").backward()
-            optimiser.step()
-            done += 1
-    return module
+from textbook import (
+    TWO,
+    Textbook,
+    assert_close,
+    distilled,
+    flat,
+    scenario,
+    with_weights,
+)
 
 
 def test_two_prototypes_are_averaged_and_learn_from_all_clients():
@@ -52,8 +41,9 @@ def test_two_prototypes_are_averaged_and_learn_from_all_clients():
             with torch.no_grad():
                 log = F.log_softmax(start.eval()(public), 1)
             loss = F.kl_div(log, targets, reduction="batchmean").item()
+            order = book.streams("method feddf order", name, round)
             modules[name] = distilled(
-                book, start, public, targets, name, round, 5, 8, 0.002
+                start, order, public, targets, 8, steps=5, adam=0.002
             )
     for name, module in modules.items():
         # Adam divides by roots of tiny squares: rounding of a gradient is seen whole
@@ -101,25 +91,3 @@ def test_distillation_ends_when_the_held_out_part_gets_worse():
     )
     workload.merge(1, [workload.begin(1, 0)])
     assert seen == [1, 2]
-
-
-def test_bytes_and_work():
-    made = scenario(
-        {"kind": "feddf", "steps": 50, "batch_size": 16, "check_every": 20},
-        prototypes=TWO,
-    )
-    workload, last = played(made, rounds=1)
-    whole = {c: 4.0 * workload.tasks.who(c).parameters for c in range(4)}
-    assert last.uplink_bytes == whole
-    assert workload.task(2, 0).downlink_bytes == whole[0]
-    work = workload.method.server_work(
-        workload.tasks.setting, [workload.tasks.who(c) for c in (0, 1)], 1
-    )
-    assert [(w.quantity, w.model, w.size, w.times) for w in work] == [
-        ("inference", "logistic-regression", 24, 1),
-        ("inference", "lenet5-half", 24, 1),
-        ("distillation", "logistic-regression", 16, 50),
-        ("inference", "logistic-regression", 5, 4),
-        ("distillation", "lenet5-half", 16, 50),
-        ("inference", "lenet5-half", 5, 4),
-    ]

@@ -12,8 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from textbook import World, flat, lenets, step
 
-from simfed.ground import Work
-from simfed.learn.catalogue import facts
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 
 KIND = {"kind": "fedkd-mutual", "energy_start": 0.5, "energy_end": 0.8}
@@ -149,19 +147,3 @@ def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
     world.play(3)
     common = [world.kept.own[c]["student"] for c in range(3)]
     torch.testing.assert_close(common[0], common[1], rtol=0, atol=1e-6)
-
-
-def test_work_is_that_of_both_models_and_a_decomposition():
-    world = World(lenets(KIND, mixed=True))
-    task = world.task(1, 2)
-    svd = Work("auxiliary", "fedkd-mutual/svd-lenet5-half", 1, name="svd")
-    assert task.plan.work == (
-        Work("training", "lenet5", 8, 2, name="teacher"),
-        Work("training", "lenet5-half", 8, 2, name="student"),
-        svd,
-    )
-    assert world.method.server_work(world.kit.setting, [task.who], 1) == [svd]
-    assert world.method.auxiliary(world.kit.setting)[svd.model] > 0
-    d = facts("lenet5-half", "stripes").parameters
-    assert task.plan.up["update"].entries == d + 5
-    assert task.plan.down["student"].entries == d + 1

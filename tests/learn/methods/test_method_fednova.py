@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 from engine_worlds import federation, played
-from textbook import RATE, Textbook, assert_close, flat, scenario, with_weights
+from textbook import RATE, assert_close, beside, scenario
 from worlds import TINY
 
 import simfed
@@ -14,7 +14,7 @@ from simfed.ground import Streams
 from simfed.learn import HostedWorkload, draw_local, plain_rounds
 from simfed.learn.methods.fednova import sum_step_weights
 from simfed.replay import TrajectoryStore
-from simfed.scenario import dump_scenario, validate_scenario
+from simfed.scenario import validate_scenario
 from simfed.tasks import LocalEpochs
 
 DRAWN = [
@@ -48,30 +48,26 @@ def test_two_rounds_are_those_of_the_paper(mu, momentum, weights_of):
         },
         rounds=2,
     )
-    workload, _ = played(made, rounds=2)
-    book = Textbook(made)
-    model, counts = book.module("a"), set()
-    x = flat(model)
+    workload, book, x = beside(made)
+    counts = set()
     shares = np.array(book.samples) / sum(book.samples)
     for round in (1, 2):
         direction, tau = torch.zeros_like(x), 0.0
-        for client, share in enumerate(shares):
+        clients, local = book.locals(x, round, lambda w, x=x: mu * (w - x))
+        for client, share, one in zip(clients, shares, local, strict=True):
             steps = len(list(book.batches(client, round)))
             counts.add(steps)
             norm = sum(weights_of(steps))
-            local = book.trained(
-                with_weights(model, x), client, round, lambda w, x=x: mu * (w - x)
-            )
-            direction += share * (x - flat(local)) / norm
+            direction += share * (x - one) / norm
             tau += share * norm
         x = x - tau * direction
     assert len(counts) > 2  # or nothing would be told apart
-    assert_close(torch.tensor(workload.state()[1]["server/a/weights"]), x)
+    assert_close(workload.array("server/a/weights"), x)
 
 
 def test_clients_that_work_alike_make_it_fedavg():
     def weights(method):
-        return torch.tensor(played(scenario(method))[0].state()[1]["server/a/weights"])
+        return played(scenario(method))[0].array("server/a/weights")
 
     assert_close(weights("fednova"), weights("fedavg"))
 
@@ -101,11 +97,6 @@ def test_each_number_of_epochs_is_as_likely_and_hangs_on_nobody_else():
     assert drawing.draw(0, 1) == 3
     alone = scenario("fednova", clients=[DRAWN[0], {**DRAWN[1], "count": 1}])
     assert [LocalEpochs(alone, Streams(7)).draw(1, r) for r in range(9)] == found[:18:2]
-
-
-def test_who_says_nothing_dumps_nothing():
-    groups = dump_scenario(scenario("fednova")).partition("\ntraining")[0]
-    assert "local_epochs" not in groups
 
 
 def test_the_work_charged_follows_the_epochs_in_time_only_runs_too(tmp_path):

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 from engine_worlds import played
-from textbook import TWO, Textbook, arrival, assert_close, flat, scenario, with_weights
+from textbook import TWO, arrival, assert_close, beside, scenario
 
 from simfed.learn.methods.fedopt import FedOpt
 
@@ -18,17 +18,11 @@ def test_the_server_steps_as_the_paper_says(optimizer):
     made = scenario(
         {"kind": "fedopt", **options}, participation={"clients_per_round": 3}
     )
-    workload, _ = played(made)
-    book = Textbook(made)
-    model = book.module("a")
-    w = flat(model).double()
+    workload, book, w = beside(made)
+    w = w.double()
     m, v = torch.zeros_like(w), torch.full_like(w, 0.01**2)
     for round in (1, 2, 3):
-        clients = book.cohort(round)
-        local = [
-            flat(book.trained(with_weights(model, w.float()), c, round))
-            for c in clients
-        ]
+        clients, local = book.locals(w, round)
         samples = [book.samples[c] for c in clients]
         delta = sum(n * (one - w) for n, one in zip(samples, local, strict=True)) / sum(
             samples

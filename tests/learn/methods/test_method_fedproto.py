@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from textbook import World, embed, flat, lenets, step
 
 from simfed import InputError
-from simfed.ground import Size, Work
+from simfed.ground import Size
 from simfed.ground.method import Setting
 from simfed.learn.methods.fedproto import FedProto
 
@@ -146,30 +146,6 @@ def test_a_class_without_arrivals_keeps_its_mean_and_the_shared_loss_is_the_dist
         after[counts > 0], world.uploads[0].values["means"][counts > 0]
     )
     assert outcome.shared_loss["small"] < 1e-12
-
-
-def test_bytes_and_work_are_those_of_the_plan():
-    made = lenets(
-        {**ONE, "projection": "trained", "width": 30},
-        mixed=True,
-        charge={"downlink": True},
-    )
-    world = World(made)
-    task = world.task(1, 2)
-    assert task.downlink_bytes == 4 * 30 * 4 + 4 / 8
-    assert world.begin(1, 2).uplink_bytes() == 4 * (4 * 30 + 4)
-    owned = len(world.data.owned[2])
-    assert task.plan.work == [
-        Work("training", "lenet5", 8, 2),
-        Work("inference", "lenet5", owned, name="class means"),
-        Work("auxiliary", "fedproto/adapter-84-30", 8, 2),
-    ]
-    # a matrix product, and one for the gradient
-    assert (
-        world.method.auxiliary(world.kit.setting)["fedproto/adapter-84-30"]
-        == 2 * 2 * 84 * 30
-    )
-    assert world.method.server_work(world.kit.setting, [task.who], 1) == ()
 
 
 def test_compressed_means_are_chosen_by_the_policy():

@@ -7,8 +7,6 @@ import torch
 import torch.nn.functional as F
 from textbook import World, embed, flat, lenets, linear_layers, step
 
-from simfed.ground import Work
-
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
 
 
@@ -88,15 +86,3 @@ def test_clients_are_pulled_to_what_was_sent():
     torch.testing.assert_close(
         world.kept.own[0]["weights"], flat(model), rtol=1e-5, atol=1e-6
     )
-
-
-def test_server_steps_are_charged_and_bytes_are_those_of_fedproto():
-    world = World(lenets(KIND, charge={"downlink": True}))
-    tasks = [world.task(1, client) for client in range(3)]
-    [work] = world.method.server_work(world.kit.setting, [t.who for t in tasks], 1)
-    # 12 class means in batches of 5, three times
-    assert work == Work("auxiliary", "fedtgp/prototypes-42-42-42x4", 5, 9, "prototypes")
-    flops = world.method.auxiliary(world.kit.setting)[work.model]
-    assert flops == 2 * 4 * 4 * 42 + 3 * 4 * (4 * 42 * 42) / 5
-    assert tasks[0].downlink_bytes == 4 * 4 * 42 + 4 / 8
-    assert world.begin(1, 0).uplink_bytes() == 4 * (4 * 42 + 4)

@@ -3,7 +3,7 @@
 import pytest
 import torch
 from engine_worlds import played
-from textbook import Textbook, assert_close, flat, scenario, with_weights
+from textbook import assert_close, beside, flat, scenario, with_weights
 
 from simfed.policy import Choice
 
@@ -12,10 +12,8 @@ def test_three_rounds_are_those_of_the_paper():
     made = scenario(
         {"kind": "scaffold", "server_rate": 0.7}, participation={"clients_per_round": 3}
     )
-    workload, _ = played(made)
-    book = Textbook(made)
+    workload, book, x = beside(made)
     model = book.module("a")
-    x = flat(model)
     c, c_i = torch.zeros_like(x), [torch.zeros_like(x) for _ in range(4)]
     for round in (1, 2, 3):
         clients = book.cohort(round)
@@ -32,11 +30,10 @@ def test_three_rounds_are_those_of_the_paper():
             c_i[i] = new
         x = x + 0.7 * sum(moves) / len(clients)
         c = c + len(clients) / 4 * sum(changes) / len(clients)
-    arrays = workload.state()[1]
-    assert_close(torch.tensor(arrays["server/a/weights"]), x)
-    assert_close(torch.tensor(arrays["server/a/control"]), c, 1e-5)
+    assert_close(workload.array("server/a/weights"), x)
+    assert_close(workload.array("server/a/control"), c, 1e-5)
     for i in range(4):
-        assert_close(torch.tensor(arrays[f"clients/{i}/own/control"]), c_i[i], 1e-5)
+        assert_close(workload.array(f"clients/{i}/own/control"), c_i[i], 1e-5)
 
 
 def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():

@@ -4,7 +4,7 @@ averaging sends.
 
 import numpy as np
 import pytest
-from engine_worlds import Host, played
+from engine_worlds import Host
 from textbook import scenario
 
 from simfed.ground.registry import registry
@@ -28,16 +28,3 @@ def test_an_upload_alone_counts_in_full_where_shares_add_up_to_1(kind):
     )
     assert whole.keys() == half.keys()
     assert same == made.method.made.shares_add_up
-
-
-@pytest.mark.parametrize(
-    ("kind", "models"),
-    [("fedasync", 1), ("fedbuff", 1), ("fedopt", 1), ("scaffold", 2)],
-)
-def test_averaging_sends_models_both_ways_and_trains(kind, models):
-    host, last = played(scenario(kind), rounds=1)
-    task, whole = host.task(2, 0), 4.0 * host.tasks.who(0).parameters
-    assert {task.downlink_bytes, *last.uplink_bytes.values()} == {models * whole}
-    assert [work[:4] for work in task.plan.work] == [
-        ("training", "logistic-regression", 16, 3)
-    ]

@@ -1,20 +1,16 @@
 """ditto, fedrep and fedbn against their papers, written out for ordinary modules."""
 
-import copy
-
 import pytest
 import torch
 import torch.nn.functional as F
-from engine_worlds import Host, played
+from engine_worlds import played
 from textbook import (
     Textbook,
     answers,
     assert_close,
     flat,
     scenario,
-    with_weights,
 )
-from torch.nn.utils import clip_grad_norm_
 
 from simfed.learn.federation import draw_epoch
 from simfed.policy import Choice
@@ -32,34 +28,6 @@ def further(book, client, round, epochs):
     rng = book.streams("further batch", client, round)
     owned, size = book.data.owned[client], book.made.training.batch_size
     return [book.data.at(batch) for batch in draw_epoch(rng, owned, size, epochs)]
-
-
-def descended(book, module, batches, moving, added=None):
-    """A copy after steps by PyTorch's own optimiser on the layers that move.
-
-    `added`: weights → what each step's gradient gets beside it.
-    """
-    local, training = copy.deepcopy(module).train(), book.made.training
-    for name, parameter in local.named_parameters():
-        parameter.requires_grad_(moving(name))
-    mine = [p for p in local.parameters() if p.requires_grad]
-    optimiser = torch.optim.SGD(
-        mine,
-        lr=training.learning_rate,
-        momentum=training.momentum,
-        weight_decay=training.weight_decay,
-    )
-    for samples, labels in batches:
-        optimiser.zero_grad()
-        F.cross_entropy(local(samples), labels).backward()
-        if added is not None:
-            extra = with_weights(local, added(flat(local)))
-            for parameter, more in zip(mine, extra.parameters(), strict=True):
-                parameter.grad += more.detach()
-        if training.clip_norm is not None:
-            clip_grad_norm_(mine, training.clip_norm)
-        optimiser.step()
-    return local.requires_grad_(True)
 
 
 def mean(book, clients, modules, kept):
@@ -105,17 +73,12 @@ def test_ditto_is_that_of_the_paper(epochs):
         models = [book.trained(w, client, round) for client in clients]
         common = flat(w)
         for client in clients:
-            batches = (
-                book.batches(client, round)
-                if epochs is None
-                else further(book, client, round, epochs)
-            )
-            v[client] = descended(
-                book,
+            v[client] = book.trained(
                 v.get(client, book.module("a")),
-                batches,
-                lambda name: True,
-                added=lambda own, w=common: 0.7 * (own - w),
+                client,
+                round,
+                lambda own, w=common: 0.7 * (own - w),
+                batches=epochs and further(book, client, round, epochs),
             )
         w.load_state_dict(mean(book, clients, models, lambda name: False))
     assert_close(work.array("server/a/weights"), flat(w))
@@ -159,8 +122,9 @@ def play_partly(made, kept, trained):
         for client, model in zip(clients, models, strict=True):
             own[client] = model.state_dict()
         server = {**server, **mean(book, clients, models, kept)}
-    assert_evaluated(book, last, {client: joined(client) for client in own})
-    return work, {client: joined(client) for client in own}
+    models = {client: joined(client) for client in own}
+    assert_evaluated(book, last, models)
+    return work, models
 
 
 def test_fedrep_is_that_of_the_paper():
@@ -170,10 +134,9 @@ def test_fedrep_is_that_of_the_paper():
         return name.startswith("fc3.")
 
     def trained(book, module, client, round):
-        batches = further(book, client, round, 2)
-        module = descended(book, module, batches, in_head)
-        batches = book.batches(client, round)
-        return descended(book, module, batches, lambda name: not in_head(name))
+        batches, who = further(book, client, round, 2), (client, round)
+        module = book.trained(module, *who, batches=batches, moving=in_head)
+        return book.trained(module, *who, moving=lambda name: not in_head(name))
 
     work, models = play_partly(made, in_head, trained)
     for client, module in models.items():
@@ -189,10 +152,7 @@ def test_fedbn_is_that_of_the_paper():
     def of_norm(name):
         return name.startswith("1.")
 
-    def trained(book, module, client, round):
-        return descended(book, module, book.batches(client, round), lambda name: True)
-
-    work, models = play_partly(made, of_norm, trained)
+    work, models = play_partly(made, of_norm, Textbook.trained)
     means = set()
     for client, module in models.items():
         own = flat(module[1])
@@ -231,25 +191,6 @@ def test_a_codec_of_layers_finds_those_that_travel():
     assert names[0].startswith("conv1.")
     assert names[-1] == "fc2.bias"
     assert len(set(last.uplink_bytes.values())) == 1
-
-
-@pytest.mark.parametrize(
-    ("kind", "works"),
-    [
-        ("ditto", [("training", 3), ("training", 3)]),
-        ("fedrep", [("inference", 10 * 8), ("training", 3)]),
-        ("fedbn", [("training", 3)]),
-    ],
-)
-def test_work_is_charged(kind, works):
-    """A step on a head alone is a pass forward; 125 samples are 8 batches of 16."""
-    host = Host(scenario(kind))
-    who = host.task(1, 0).who
-    assert who.samples == 125
-    done = host.task(1, 0).plan.work
-    assert [(unit.quantity, unit.times) for unit in done] == works
-    assert {unit.size for unit in done} == {16}
-    assert {unit.kind or unit.quantity for unit in done} == {"training"}
 
 
 @pytest.mark.parametrize("kind", ["fedrep", "fedbn"])

@@ -1,0 +1,42 @@
+"""What a participation and a merge are charged, method by method: `plans.txt`.
+
+A block is a world of `textbook`, a client and what is different; bytes down in rounds 1
+and 2 and up (None: learning knows), 4 for each entry; work in rounds 1 and 2, and of
+the server when clients 0 and 1 arrive; FLOPs of auxiliary work.
+"""
+
+from pathlib import Path
+
+import pytest
+import textbook
+import yaml
+from engine_worlds import Host
+
+from simfed.compress.choice import NO_COMPRESSION
+
+BLOCKS = Path(__file__).with_name("plans.txt").read_text().strip().split("\n\n")
+
+
+def describe(where, work):
+    for unit in work:
+        size = f"{unit.size}×{unit.times:g}"
+        words = where, unit.quantity, unit.model, size, unit.kind, unit.name
+        yield " ".join(filter(None, words))
+
+
+@pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.partition("\n")[0])
+def test_bytes_and_work(block):
+    head, *said = [line for line in block.split("\n") if line[0] != "#"]
+    world, client, changes = head.split(maxsplit=2)
+    host = Host(getattr(textbook, world)(**yaml.safe_load(changes)))
+    first, second = (host.task(round, int(client)) for round in (1, 2))
+    up = host.tasks.uplink_bytes(first, NO_COMPRESSION)
+    setting, method = host.tasks.setting, host.method
+    arrived = [host.task(1, client).who for client in (0, 1)]
+    assert said == [
+        f"{first.downlink_bytes:g} {second.downlink_bytes:g} {up}",
+        *describe("1:", first.plan.work),
+        *describe("2:", second.plan.work),
+        *describe("server:", method.server_work(setting, arrived, 1)),
+        *(f"{n}: {flops:.9g}" for n, flops in method.auxiliary(setting).items()),
+    ]

@@ -100,7 +100,7 @@ class ReferenceLoop(Textbook):
 
     # ---- a round ---------------------------------------------------------------------
 
-    def round(self, round, tau_s=1.0):
+    def round(self, round):
         """Play one round; returns what it did as a dict."""
         factor = self.made.learning_rate_factor(round)
         public = self.public(round)
@@ -125,13 +125,8 @@ class ReferenceLoop(Textbook):
         local = {client: (self.held[client], after[client]) for client in after}
         rolled_back = self.safeguard(kd, before, periods, sent)
         self.held = self.held if rolled_back else after
-        return {
-            "kd": kd,
-            "local": local,
-            "arms": arms,
-            "rewards": self.pay(pulls, kd, local, tau_s),
-            "rolled_back": rolled_back,
-        }
+        self.pay(pulls, kd, local)
+        return {"kd": kd, "local": local, "arms": arms, "rolled_back": rolled_back}
 
     def initial_losses(self):
         public = self.public(0)
@@ -169,17 +164,15 @@ class ReferenceLoop(Textbook):
             statistic.copy_(new)
         return model.eval(), dense
 
-    def pay(self, pulls, kd, local, tau_s):
-        rule, rewards = self.made.policy.reward, {}
+    def pay(self, pulls, kd, local):
+        rule = self.made.policy.reward
         for client, pull in pulls.items():
             if self.policies[client].learns:
                 name = self.prototypes[client]
                 worth = gain(
                     rule.rho, rule.beta, self.before[name], kd[name], *local[client]
                 )
-                _, rewards[client] = reward(worth, tau_s, rule.clip)
-                self.policies[client].update(pull, rewards[client])
-        return rewards
+                self.policies[client].update(pull, reward(worth, 1.0, rule.clip)[1])
 
     def learn(self, models, targets, public, factor):
         """Average each prototype, then distil; the losses before the update."""
@@ -224,17 +217,3 @@ class ReferenceLoop(Textbook):
         self.rollbacks += 1
         self.forced = None if rule.forces == "none" else rule.forces
         return True
-
-    def accuracy(self):
-        """Per prototype, on the test set."""
-        return {
-            name: float(
-                (
-                    in_batches(m.eval(), self.data.test_samples).argmax(1)
-                    == self.data.test_labels
-                )
-                .float()
-                .mean()
-            )
-            for name, m in self.models.items()
-        }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import changes_worlds as worlds
 import numpy as np
 import pytest
@@ -17,6 +15,7 @@ from textbook import Textbook, answers, flat, with_weights
 from simfed import RunFailed
 from simfed.compress import codec_from_spec
 from simfed.experiment import Parts
+from simfed.learn.catalogue import facts
 from simfed.learn.federation import draw_own
 from simfed.tasks import Tasks
 
@@ -132,18 +131,7 @@ def noting(function, results):
     return noted
 
 
-FACTS = SimpleNamespace(
-    parameters=D,
-    buffers=0,
-    features=144,
-    layers=(),
-    classes=4,
-    shapes=((4, 144), (4,)),
-    names=(),
-    head=None,
-    norms=(),
-    base=0,
-)
+FACTS = {"only": facts("logistic-regression", "stripes")}
 
 
 @given(
@@ -158,7 +146,7 @@ def test_a_client_is_sent_each_change_or_the_model_whichever_is_less(
 ):
     compression = {"k": k, "strategy": strategy, "index_code": code}
     made = worlds.scenario(downlink={"compression": compression})
-    tasks = Tasks(made, {"only": FACTS}, lambda client: 10)
+    tasks = Tasks(made, FACTS, lambda client: 10)
     task = tasks.task(1, 0, version + missed, held=version)
     size = codec_from_spec(strategy).size_bytes(D, k, code)
     assert task.downlink_bytes == min(missed * size, 4 * D)

@@ -12,10 +12,11 @@ from engine_worlds import Host
 
 from simfed import InputError
 
-gpu = pytest.mark.gpu
-needs_gpu = pytest.mark.skipif(
-    not torch.cuda.is_available(), reason="no CUDA device here"
-)
+
+def gpu(test):
+    here = torch.cuda.is_available()
+    return pytest.mark.gpu(pytest.mark.skipif(not here, reason="no CUDA device")(test))
+
 
 SCENARIOS = {
     "lenets": {},
@@ -120,7 +121,6 @@ def deep(device="cpu", **changes):
 
 
 @gpu
-@needs_gpu
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_gpu_rounds_are_those_of_the_cpu(name):
     scenario = tiny.scenario(**SCENARIOS[name])
@@ -128,13 +128,11 @@ def test_gpu_rounds_are_those_of_the_cpu(name):
 
 
 @gpu
-@needs_gpu
 def test_gpu_rounds_of_deep_models_are_those_of_the_cpu():
     assert_same(deep("cuda"), deep(), rel=1e-3)
 
 
 @gpu
-@needs_gpu
 @pytest.mark.parametrize(
     "play",
     [lambda: played(tiny.scenario(), "cuda"), lambda: deep("cuda")],
@@ -147,7 +145,6 @@ def test_gpu_runs_repeat_bit_for_bit(play):
 
 
 @gpu
-@needs_gpu
 def test_gpu_sizes_that_depend_on_the_data_and_lost_uploads():
     rice = {"strategies": ["top-k", "random-k"], "k": 500, "index_code": "rice"}
     host = Host(tiny.scenario(compression=rice), device="cuda")
@@ -168,7 +165,6 @@ WAITS = {
 
 
 @gpu
-@needs_gpu
 @pytest.mark.parametrize("name", WAITS)
 def test_gpu_waits_do_not_grow_with_the_number_of_clients(name):
     waits = [waits_of_a_round(count, WAITS[name]) for count in (2, 8)]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import engine_worlds as tiny
 import numpy as np
 import pytest
 from engine_worlds import Host
@@ -42,28 +41,6 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(name):
     assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
-def test_tasks_count_the_steps_of_all_epochs():
-    host = Host(scenario())
-    for client, owned in enumerate(host.data.owned):
-        (training,) = host.task(1, client).plan.work
-        assert (training.size, training.times) == (
-            10,
-            2 * int(np.ceil(len(owned) / 10)),
-        )
-
-
-def test_what_is_not_sent_of_a_difference_stays_as_residual():
-    host = Host(scenario(arm="top-k"))
-    start = host.array("server/a/weights")
-    host.play(1, [0], "top-k", 30)
-    sent = host.uploads[0].values["update"]
-    assert (sent != 0).sum() == 30
-    assert_close(host.array("server/a/weights"), start - sent)
-    rest = tiny.residual(host, 0)
-    assert not rest[sent != 0].any()
-    assert 0 < rest.abs().max() <= sent[sent != 0].abs().min()
-
-
 def test_rewards_have_a_local_term_only():
     made = scenario(
         compression={"k": 200, "strategies": ["top-k", "random-k"]},
@@ -75,19 +52,6 @@ def test_rewards_have_a_local_term_only():
         for client, reward in played.rewards.items():
             before, after = played.outcome.local_loss[f"{client}/{played.round}"]
             assert reward == pytest.approx(0.4 * (before - after))
-
-
-def test_a_thousand_clients_of_which_ten_play_learn():
-    made = scenario(
-        rounds=30,
-        clients=[{"count": 1000, "prototype": "a", "device": "any"}],
-        dataset={"name": "mnist-mini", "partition": {"kind": "iid"}},
-        training={"batch_size": 10, "learning_rate": 0.03},
-        participation={"clients_per_round": 10},
-        evaluation={"every": 30},
-    )
-    *_, last = Host(made).rounds()
-    assert last.outcome.evaluation["a"].accuracy > 0.75
 
 
 def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own():

@@ -84,6 +84,9 @@ SCENARIOS = {
         }
     },
     "exp3": {"policy": {"kind": "exp3", "reward": {"local_loss": {"samples": 40}}}},
+    "batch norm": {
+        "prototypes": {"small": {"model": "tiny-normed"}, "large": {"model": "lenet5"}}
+    },
 }
 
 
@@ -95,53 +98,11 @@ def test_rounds_equal_those_of_the_textbook_loop(name):
     work = Host(scenario, data=data)
     for ours in work.rounds():
         assert_same_round(reference.round(ours.round), ours)
-    accuracy = {
-        name: evaluation.accuracy
-        for name, evaluation in ours.outcome.evaluation.items()
-    }
-    assert accuracy == pytest.approx(reference.accuracy(), abs=1e-3)
-
-
-def test_batch_norm_rounds_equal_those_of_the_textbook_loop(add_part):
-    def normed(input_shape, classes):
-        channels, height, width = input_shape
-        return torch.nn.Sequential(
-            torch.nn.Conv2d(channels, 6, 3, padding=1),
-            torch.nn.BatchNorm2d(6),
-            torch.nn.ReLU(),
-            torch.nn.Flatten(),
-            torch.nn.Linear(6 * height * width, classes),
-        )
-
-    add_part("model", "normed", normed)
-    scenario = tiny.scenario(
-        rounds=2,
-        dataset={"name": "stripes", "public": 12},
-        prototypes={"small": {"model": "normed"}, "large": {"model": "wresnet40-2"}},
-        clients=[
-            {"count": 2, "prototype": "small", "device": "any"},
-            {"count": 1, "prototype": "large", "device": "any"},
-        ],
-        training={"batch_size": 8},
-    )
-    data = tiny.federation(scenario, side=8, channels=3, train=120, test=12)
-    reference = ReferenceLoop(scenario, Streams(0), data)
-    work = Host(scenario, data=data)
-    for ours in work.rounds():
-        theirs = reference.round(ours.round)
-        # deep networks after batch norm over 8 samples: rounding grows on its way
-        # through 40 layers
-        assert ours.arms == theirs["arms"]
-        assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-4)
-        for client, losses in theirs["local"].items():
-            ours_of_client = ours.outcome.local_loss[f"{client}/{ours.round}"]
-            assert ours_of_client == pytest.approx(losses, rel=1e-4)
     for name, model in reference.models.items():
-        expected = torch.cat(
-            [b.flatten() for b in model.buffers() if b.is_floating_point()]
-        )
-        statistics = work.kept.server[name]["buffers"]
-        torch.testing.assert_close(statistics, expected, rtol=1e-4, atol=1e-5)
+        buffers = [b.flatten() for b in model.buffers() if b.is_floating_point()]
+        expected = torch.cat([flat(model), *buffers])
+        ours = torch.cat([*work.kept.server[name].values()])
+        torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -215,22 +176,6 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
     assert all(0 <= outcome.shared_loss["small"] < 1e-12 for outcome in outcomes)
 
 
-@pytest.mark.parametrize(
-    ("reference", "undone"), [("last-accepted", True), ({"running-median": 3}, False)]
-)
-def test_one_low_loss_makes_no_surge_of_the_next_where_the_median_counts(
-    reference, undone
-):
-    safeguard = {"rollback": {"threshold": 2.0}, "reference": reference}
-    guard = Safeguard(tiny.scenario(safeguard=safeguard), "kd_loss")
-    before = guard.before(lambda: {"small": {"kd_loss": 1.0}})
-    for loss in (1.0, 1.0, 0.001):
-        guard.accept(before, {"small": loss})
-        before = guard.before()
-    assert guard.rejects(before, {"small": 1.0}) is undone
-    assert guard.rejects(before, {"small": 2e3})
-
-
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
     scenario = tiny.scenario(rounds=3, safeguard={"rollback": {"threshold": 1e-9}})
     rounds = list(Host(scenario).rounds())
@@ -276,11 +221,8 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
         ]
 
     monkeypatch.setattr(work.kit, "trained_each", with_a_loss_that_is_none)
-    with pytest.raises(
-        RunFailed,
-        match=r"client 3's training loss is nan in round 1: "
-        r".*diverged",
-    ):
+    sentence = r"client 3's training loss is nan in round 1: .*diverged"
+    with pytest.raises(RunFailed, match=sentence):
         work.merge(1, uploads)
 
 

@@ -91,18 +91,37 @@ def update(arrivals, name="a"):
     return mine.values["update"].tolist()
 
 
-def test_each_client_is_shortened_and_counts_one_of_the_expected():
-    """Of three that came where four are expected: a long one, a short one, and one as
-    sparse as it travelled; how many samples they own does not count.
-    """
-    came = [
-        arrival(1, [3.0, 4.0, 0.0, 0.0], samples=100),
-        arrival(2, [0.0, 0.0, 0.5, 0.0]),
-        arrival(5, Sparse(torch.tensor([3]), torch.tensor([-8.0]), D)),
-    ]
-    assert update(means_of(2.0).arrivals(Sums(), came, 1)) == pytest.approx(
-        [1.2 / 4, 1.6 / 4, 0.5 / 4, -2.0 / 4]
-    )
+LATE = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
+
+
+@pytest.mark.parametrize(
+    ("clip", "came", "mean"),
+    [
+        # a long one, a short one, and one as sparse as it travelled; how many samples
+        # they own does not count
+        (
+            2.0,
+            [
+                arrival(1, [3.0, 4.0, 0.0, 0.0], samples=100),
+                arrival(2, [0.0, 0.0, 0.5, 0.0]),
+                arrival(5, Sparse(torch.tensor([3]), torch.tensor([-8.0]), D)),
+            ],
+            [0.3, 0.4, 0.125, -0.5],
+        ),
+        # uploads of one client are one change
+        (
+            1.0,
+            [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])],
+            [0.15, 0.2, 0.0, 0.0],
+        ),
+        # weighed by mode and method first, 8 · 0.5 · (1 + 3)^−0.5 = 2, then shortened
+        (9.0, LATE, [0.5, 0.0, 0.0, 0.0]),
+        (1.0, LATE, [0.25, 0.0, 0.0, 0.0]),
+    ],
+)
+def test_each_client_is_shortened_and_counts_one_of_the_expected_four(clip, came, mean):
+    means = means_of(clip, method=FedBuff(exponent=0.5))
+    assert update(means.arrivals(Sums(), came, 9)) == pytest.approx(mean)
 
 
 @pytest.mark.parametrize("value", [math.nan, math.inf])
@@ -122,23 +141,6 @@ def test_a_change_without_a_finite_norm_counts_nothing(value):
     means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2))
     means.arrivals(Sums(), bad, 1)
     assert means.clip == pytest.approx(math.exp(0.2 * 2 * 0.5 / 4))
-
-
-def test_uploads_of_one_client_are_one_change():
-    came = [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])]
-    assert update(means_of(1.0).arrivals(Sums(), came, 1)) == pytest.approx(
-        [0.15, 0.2, 0.0, 0.0]
-    )
-
-
-def test_what_is_late_is_weighed_before_it_is_shortened():
-    """By the server's mode and by the method itself: 8 · 0.5 · (1 + 3)^−0.5 = 2, then
-    1.
-    """
-    came = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
-    method = FedBuff(exponent=0.5)
-    assert update(means_of(9.0, method=method).arrivals(Sums(), came, 9))[0] == 0.5
-    assert update(means_of(1.0, method=method).arrivals(Sums(), came, 9))[0] == 0.25
 
 
 def test_prototypes_have_their_share_of_the_cohort_and_noise_of_their_own():

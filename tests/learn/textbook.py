@@ -230,6 +230,12 @@ def distilled(module, order, public, targets, batch, *, temperature=1.0, steps, 
     return local
 
 
+def divergence(targets, logits):
+    """KL(softmax(targets) ‖ softmax(logits)), the mean over samples."""
+    p = targets.softmax(1)
+    return (p * (p.log() - logits.softmax(1).log())).sum(1).mean()
+
+
 def answers(module, samples):
     with torch.no_grad():
         return module.eval()(samples)

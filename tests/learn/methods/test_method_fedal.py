@@ -7,7 +7,7 @@ import copy
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import World, flat, lenets, linear_layers, step
+from textbook import World, divergence, flat, lenets, linear_layers, step
 
 KIND = {
     "kind": "fedal",
@@ -23,11 +23,6 @@ PUBLIC = 12
 
 def scenario(**changes):
     return lenets(KIND, mixed=True, public=PUBLIC, **changes)
-
-
-def divergence(targets, logits):
-    p = targets.softmax(1)
-    return (p * (p.log() - logits.softmax(1).log())).sum(1).mean()
 
 
 def by_hand(world, cohorts):

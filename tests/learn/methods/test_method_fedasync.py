@@ -4,7 +4,6 @@ sent.
 
 from types import SimpleNamespace
 
-import pytest
 import torch
 from engine_worlds import Host
 from textbook import Textbook, arrival, assert_close, beside, flat, scenario
@@ -37,20 +36,6 @@ def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
     w = 0.5 * w + 0.5 * flat(book.trained(model, 1, 1))
     w = 0.75 * w + 0.25 * flat(book.trained(model, 0, 1))
     assert_close(workload.array("server/a/2/weights"), w)
-
-
-@pytest.mark.parametrize(
-    ("options", "shares"),
-    [
-        ({"staleness": "constant"}, [0.6, 0.6, 0.6]),
-        ({"staleness": "polynomial", "a": 0.5}, [0.6, 0.3, 0.2]),
-        ({"staleness": "hinge", "a": 0.5, "b": 4.0}, [0.6, 0.6, 0.6 / 3]),
-    ],
-)
-def test_shares_by_staleness(options, shares):
-    assert [FedAsync(**options).share(late) for late in (0, 3, 8)] == pytest.approx(
-        shares
-    )
 
 
 def test_the_server_remembers_no_more_than_it_may_need():

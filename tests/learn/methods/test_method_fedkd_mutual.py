@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from textbook import World, flat, lenets, step
+from textbook import World, divergence, flat, lenets, step
 
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 
@@ -95,16 +95,9 @@ def by_hand(world, cohorts):
             for x, y in world.book.batches(c, round):
                 t, s = teachers[c](x), module(x)
                 ce_t, ce_s = F.cross_entropy(t, y), F.cross_entropy(s, y)
-                p_t, p_s = t.softmax(1), s.softmax(1)
                 both = (ce_t + ce_s).item()
-                apart_t = (
-                    (p_s.detach() * (p_s.detach().log() - p_t.log())).sum(1).mean()
-                )
-                apart_s = (
-                    (p_t.detach() * (p_t.detach().log() - p_s.log())).sum(1).mean()
-                )
-                step(teachers[c], ce_t + apart_t / both)
-                step(module, ce_s + apart_s / both)
+                step(teachers[c], ce_t + divergence(s.detach(), t) / both)
+                step(module, ce_s + divergence(t.detach(), s) / both)
             update, entries = truncated(student - flat(module), module, energy)
             up.append((round, c, entries))
             owned = len(world.data.owned[c])

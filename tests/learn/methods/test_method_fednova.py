@@ -3,18 +3,16 @@
 import numpy as np
 import pytest
 import torch
-from engine_worlds import federation, played
+from engine_worlds import federation
 from textbook import RATE, assert_close, beside, scenario
-from worlds import TINY
+from worlds import play, world
 
-import simfed
 from simfed import InputError
 from simfed.experiment import Parts
 from simfed.ground import Streams
 from simfed.learn import HostedWorkload, draw_local, plain_rounds
 from simfed.learn.methods.fednova import sum_step_weights
 from simfed.replay import TrajectoryStore
-from simfed.scenario import validate_scenario
 from simfed.tasks import LocalEpochs
 
 DRAWN = [
@@ -65,13 +63,6 @@ def test_two_rounds_are_those_of_the_paper(mu, momentum, weights_of):
     assert_close(workload.array("server/a/weights"), x)
 
 
-def test_clients_that_work_alike_make_it_fedavg():
-    def weights(method):
-        return played(scenario(method))[0].array("server/a/weights")
-
-    assert_close(weights("fednova"), weights("fedavg"))
-
-
 def test_momentum_and_pull_together_are_unit_gradients_that_were_stepped():
     point = velocity = 0.0
     for _ in range(7):
@@ -99,24 +90,17 @@ def test_each_number_of_epochs_is_as_likely_and_hangs_on_nobody_else():
     assert [LocalEpochs(alone, Streams(7)).draw(1, r) for r in range(9)] == found[:18:2]
 
 
-def test_the_work_charged_follows_the_epochs_in_time_only_runs_too(tmp_path):
-    (group,) = TINY["clients"]
+def test_the_work_charged_follows_the_epochs_in_time_only_runs_too():
+    def made(epochs):
+        return world("tiny", {"method": "fednova", "clients[0].local_epochs": epochs})
 
-    def play(name, epochs, *, time_only):
-        plain = {
-            **TINY,
-            "method": "fednova",
-            "clients": [{**group, "local_epochs": epochs}],
-        }
-        made = validate_scenario(plain, source=name, folder=tmp_path)
-        run = simfed.run(made, out=tmp_path / name, progress=False, time_only=time_only)
-        return made, run.participations
-
-    made, full = play("full", {"uniform": {"low": 1, "high": 5}}, time_only=False)
-    _, clock = play("clock", {"uniform": {"low": 1, "high": 5}}, time_only=True)
-    _, once = play("once", 1, time_only=True)
+    drawn = made({"uniform": {"low": 1, "high": 5}})
+    full, clock, once = (
+        play(one, time_only=timed).participations
+        for one, timed in ((drawn, False), (drawn, True), (made(1), True))
+    )
     assert (full.training_s == clock.training_s).all()
-    drawing = LocalEpochs(made, Streams(made.seed))
+    drawing = LocalEpochs(drawn, Streams(drawn.seed))
     drawn = list(map(drawing.draw, clock.client, clock["round"]))
     assert len(set(drawn)) > 1
     assert np.allclose(clock.training_s / once.training_s, drawn)
@@ -127,27 +111,26 @@ SLOW = {"device": {**FAST, "training": "1 s"}}
 
 
 @pytest.mark.parametrize("method", ["fednova", "fedprox", "fedavg"])
-def test_slow_clients_are_cut_off_and_merged_instead_of_lost(tmp_path, method):
+def test_slow_clients_are_cut_off_and_merged_instead_of_lost(method):
     """A second a step and a tenth of it: ten steps do not fit into six seconds."""
-    (group,) = TINY["clients"]
-    quick = {**group, "count": 1, "device": {**FAST, "training": "100 ms"}}
+    quick = {"prototype": "a", "device": FAST}
 
-    def play(name, **slow):
-        plain = {
-            **TINY,
-            "method": method,
-            "clients": [quick, {**quick, **SLOW, **slow}],
-            "training": {"local_steps": 10},
-            "aggregation": {"mode": "deadline", "deadline": "6 s"},
-        }
-        made = validate_scenario(plain, source=name, folder=tmp_path)
-        return simfed.run(made, out=tmp_path / name, progress=False)
+    def merged(**slow):
+        return play(
+            world(
+                "tiny",
+                method=method,
+                clients=[quick, {**quick, **SLOW, **slow}],
+                training={"local_steps": 10},
+                aggregation={"mode": "deadline", "deadline": "6 s"},
+            )
+        )
 
     def outcomes(run):
         rows = run.participations
         return {c: set(rows.outcome[rows.client == c]) for c in (0, 1)}
 
-    lost, cut = play("lost"), play("cut", local_time="4.5 s")
+    lost, cut = merged(), merged(local_time="4.5 s")
     assert outcomes(lost) == {0: {"aggregated"}, 1: {"dropped"}}
     assert outcomes(cut) == {0: {"aggregated"}, 1: {"aggregated"}}
     seconds = cut.participations.training_s.to_numpy()
@@ -184,18 +167,14 @@ def test_without_a_clock_there_are_no_seconds_to_cut_off_at():
 
 
 def test_what_is_kept_of_runs_is_told_apart_by_the_steps_that_were_cut(tmp_path):
-    (group,) = TINY["clients"]
-    store = TrajectoryStore(tmp_path / "store")
+    store = {"trajectories": TrajectoryStore(tmp_path / "store")}
 
-    def play(name, speed, **more):
-        device = {**FAST, "speed": speed}
-        clients = [{**group, "device": device, "local_time": "1 s"}]
-        plain = {**TINY, "method": "fednova", "clients": clients}
-        made = validate_scenario(plain, source=name, folder=tmp_path)
-        run = simfed.run(made, out=tmp_path / name, progress=False, **more)
+    def losses(speed, **more):
+        group = {"device": {**FAST, "speed": speed}, "local_time": "1 s"}
+        changes = {f"clients[0].{key}": value for key, value in group.items()}
+        run = play(world("tiny", changes, method="fednova"), **more)
         return run.prototypes.test_loss.tolist()
 
-    fast = play("fast", 1.0, trajectories=store)
-    slow = play("slow", 0.5, trajectories=store)
-    assert slow == play("slow alone", 0.5) != fast
-    assert fast == play("fast again", 1.0, trajectories=store)
+    fast, slow = losses(1.0, **store), losses(0.5, **store)
+    assert slow == losses(0.5) != fast
+    assert fast == losses(1.0, **store)

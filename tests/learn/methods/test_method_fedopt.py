@@ -4,8 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from engine_worlds import played
-from textbook import TWO, arrival, assert_close, beside, scenario
+from textbook import arrival, assert_close, beside, scenario
 
 from simfed.learn.methods.fedopt import FedOpt
 
@@ -40,14 +39,6 @@ def test_the_server_steps_as_the_paper_says(optimizer):
             v = v - 0.05 * delta**2 * torch.sign(v - delta**2)
         w = w + 0.1 * m / (v.sqrt() + 0.01)
     assert_close(workload.array("server/a/weights"), w)
-
-
-def test_a_prototype_without_arrivals_keeps_weights_and_moments():
-    made = scenario("fedopt", prototypes=TWO, rounds=1)
-    workload, _ = played(made)
-    before = workload.kept.server
-    after = workload.method.merge(workload.kit, before, [], 2)[0]
-    assert after["b"] is before["b"]
 
 
 def test_late_updates_weigh_what_the_server_mode_says():

@@ -75,18 +75,3 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
             flat(models[int(client)]),
             2e-6,
         )
-
-
-def test_a_client_comes_to_listen_to_itself_where_nothing_holds_it():
-    method = {
-        "kind": "kt-pfl",
-        "rho": 0.0,
-        "coefficient_rate": 0.5,
-        "coefficient_steps": 20,
-    }
-    workload, last = played(scenario(method))
-    coefficients = workload.state()[1]["server/coefficients"]
-    assert (coefficients.argmax(1) == range(4)).all()
-    held = played(scenario({**method, "rho": 0.9}))[0].state()[1]["server/coefficients"]
-    assert abs(held - 0.25).max() < abs(coefficients - 0.25).max()
-    assert last.outcome.losses["a"]["transfer_loss"] > 0

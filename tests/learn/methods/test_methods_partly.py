@@ -13,7 +13,6 @@ from textbook import (
 )
 
 from simfed.learn.federation import draw_epoch
-from simfed.policy import Choice
 
 SOME = {"participation": {"clients_per_round": 3}}
 SOLVER = {
@@ -87,17 +86,6 @@ def test_ditto_is_that_of_the_paper(epochs):
     assert_evaluated(book, last, v)
 
 
-def test_ditto_without_a_pull_is_local_only_beside_fedprox():
-    """And its own models change nothing of what travels."""
-    work, _ = played(scenario({"kind": "ditto", "pull": 0}))
-    alone, _ = played(scenario("local-only"))
-    averaged, _ = played(scenario({"kind": "fedprox", "mu": 0}))
-    for client in range(4):
-        path = f"clients/{client}/own/weights"
-        assert torch.equal(work.array(path), alone.array(path))
-    assert_close(work.array("server/a/weights"), averaged.array("server/a/weights"))
-
-
 def play_partly(made, kept, trained):
     """The engine's workload, its last round, a module of the server's part and one of
     each client's, as the paper has them.
@@ -163,24 +151,6 @@ def test_fedbn_is_that_of_the_paper():
         rest = torch.cat([flat(module[0]), flat(module[5])])
         assert_close(work.array("server/a/weights"), rest)
     assert len(means) == len(models)
-
-
-@pytest.mark.parametrize(
-    ("kind", "kept"), [("fedrep", 4 * 42 + 4), ("fedbn", 3 + 3), ("ditto", 0)]
-)
-def test_what_stays_does_not_travel(kind, kept):
-    """Neither way, in no codec's layers, nor in residuals."""
-    made = scenario(kind, arm="top-k", charge={"buffers": True})
-    host, last = played(made, rounds=1)
-    task = host.task(2, 0)
-    size = task.who.size
-    buffers = 0 if kind == "fedbn" else size.buffers
-    assert task.downlink_bytes == 4 * (size.parameters - kept + buffers)
-    update = task.plan.up["update"]
-    assert update.entries == size.parameters - kept
-    size_bytes = host.tasks.field_bytes(task, update, Choice("top-k", 30))
-    assert set(last.uplink_bytes.values()) == {size_bytes + 4 * buffers}
-    assert len(host.kept.residuals["0:update"]) == update.entries
 
 
 def test_a_codec_of_layers_finds_those_that_travel():

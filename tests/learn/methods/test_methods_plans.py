@@ -2,7 +2,7 @@
 
 A block is a world of `textbook`, a client and what is different; bytes down in rounds 1
 and 2 and up (None: learning knows), 4 for each entry; work in rounds 1 and 2, and of
-the server when clients 0 and 1 arrive; FLOPs of auxiliary work.
+the server when all arrive; FLOPs of auxiliary work.
 """
 
 from pathlib import Path
@@ -31,12 +31,12 @@ def test_bytes_and_work(block):
     host = Host(getattr(textbook, world)(**yaml.safe_load(changes)))
     first, second = (host.task(round, int(client)) for round in (1, 2))
     up = host.tasks.uplink_bytes(first, NO_COMPRESSION)
-    setting, method = host.tasks.setting, host.method
-    arrived = [host.task(1, client).who for client in (0, 1)]
+    arrived = [host.task(1, one).who for one in range(host.scenario.client_count)]
+    work = host.tasks.server_work(arrived, 1, measured=False)
     assert said == [
         f"{first.downlink_bytes:g} {second.downlink_bytes:g} {up}",
         *describe("1:", first.plan.work),
         *describe("2:", second.plan.work),
-        *describe("server:", method.server_work(setting, arrived, 1)),
-        *(f"{n}: {flops:.9g}" for n, flops in method.auxiliary(setting).items()),
+        *describe("server:", [one for one in work if one.quantity != "handling"]),
+        *(f"{name}: {flops:.9g}" for name, flops in host.tasks.auxiliary().items()),
     ]

@@ -86,9 +86,6 @@ __all__ = [
     "with_error_feedback",
 ]
 
-_HOMES = {
-    "Choice": "choice",
-    "list_choices": "choice",
-}
+_HOMES = {"Choice": "choice", "list_choices": "choice"}
 
 __getattr__ = load_names(__name__, _HOMES)

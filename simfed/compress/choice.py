@@ -32,20 +32,23 @@ class Choice:
     (Choice('top-k@500'), Level('1%'))
     """
 
-    __slots__ = ("_at", "_codec", "_label", "level", "strategy")
+    __slots__ = ("_at", "_codec", "k", "label", "level", "strategy")
 
     def __init__(
         self, codec: Codec | str, level: Level | WrittenLevel | None = None
     ) -> None:
-        text = isinstance(codec, str)
-        self.strategy: str = (
-            codec if text else codec.label  # type: ignore[assignment, union-attr]
-        )
+        self._codec = None if isinstance(codec, str) else codec
+        self.strategy = codec if isinstance(codec, str) else codec.label
         """The codec's label, under which profiles know its times."""
+        self.label = self.strategy
+        """The text in tables and plots, which `of` reads."""
         self.level = None if level is None else Level.of(level)
         """Entries of each field; None: the scenario's K."""
-        self._codec: Codec | None = None if text else codec  # type: ignore[assignment]
-        self._label: str | None = None
+        if self.level is not None:
+            self.label += f"@{self.level}"
+            if self.level.kind == "entries":
+                self.k = int(self.level.amount)
+                """The level as a number of entries, which every played choice has."""
         self._at: Memo[Level | WrittenLevel | None, Choice] = Memo()
 
     @classmethod
@@ -86,22 +89,6 @@ class Choice:
         if self._codec is None:
             self._codec = codec_from_spec(self.strategy)
         return self._codec
-
-    @property
-    def label(self) -> str:
-        """The text in tables and plots, which `of` reads."""
-        if self._label is None:
-            bare = self.level is None
-            self._label = self.strategy if bare else f"{self.strategy}@{self.level}"
-        return self._label
-
-    @property
-    def k(self) -> int:
-        """The level as a number of entries, which every played choice has."""
-        assert self.level is not None
-        k = self.level.entries
-        assert k is not None
-        return k
 
     @property
     def names(self) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import inspect
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, runtime_checkable
@@ -38,7 +38,6 @@ from simfed.compress.vectors import (
     Device,
     Floats,
     Vector,
-    convert_like,
     convert_to_numpy,
     find_device,
     is_tensor,
@@ -46,7 +45,6 @@ from simfed.compress.vectors import (
     move_indices,
     move_vector,
     require_vector,
-    take_entries,
 )
 from simfed.ground.errors import InputError, check_known, within
 from simfed.ground.levels import Level
@@ -131,10 +129,10 @@ class Payload:
     """The codec's label."""
     length: int
     """d, the length of the flat vector."""
-    indices: Vector
+    indices: Vector = None
     """Sorted, distinct, int64, shape (K,); None where the receiver gets a value for
     every entry."""
-    values: Vector
+    values: Vector = None
     """The receiver's values at `indices`, shape (K,), in the update's dtype; None where
     `indices` is None: `dense()` makes them."""
     state: State = None
@@ -268,37 +266,18 @@ class Codec(ABC):
     """
     timed_as: str | None = None
     """The label under which profiles know its times, where that is not its own."""
-
-    @property
-    def takes_k(self) -> bool:
-        """True if what it sends depends on the number of entries that it is given."""
-        return True
-
-    @property
-    def draws(self) -> bool:
-        """True if it may ask for random numbers.
-
-        Where not, it can be played without `rng`.
-        """
-        return True
-
-    @property
-    def sends_all(self) -> bool:
-        """True if what is sent is the update as it is: a copy does for `encode`."""
-        return False
-
-    @property
-    def is_dense(self) -> bool:
-        """True if it leaves no entry out, which is 0 in what the server decodes."""
-        return False
-
-    @property
-    def moves_point(self) -> bool:
-        """True if it wants the gradient taken beside the weights.
-
-        The host has to move them.
-        """
-        return False
+    takes_k: bool = True
+    """True if what it sends depends on the number of entries that it is given."""
+    draws: bool = True
+    """True if it may ask for random numbers; where not, it can be played without
+    `rng`."""
+    sends_all: bool = False
+    """True if what is sent is the update as it is: a copy does for `encode`."""
+    is_dense: bool = False
+    """True if it leaves no entry out, which is 0 in what the server decodes."""
+    moves_point: bool = False
+    """True if it wants the gradient taken beside the weights; the host has to move
+    them."""
 
     def tell(self, state: State) -> Plain:
         """Return the part of a state that a receiver needs to read the next payload.
@@ -458,106 +437,75 @@ class Chain(Codec):
     """
 
     def __init__(self, selection: Sparsifier, values: ValueCodec | None = None) -> None:
-        self.selection = selection
-        self.values = values
-        self.keeps_all = bool(getattr(selection, "keeps_all", False))
+        self.selection, self.values = selection, values
+        self.keeps_all = self.is_dense = bool(getattr(selection, "keeps_all", False))
+        self.takes_k = not self.keeps_all
         self.shared = bool(getattr(selection, "shared", False))
+        self.draws = values is not None or type(selection) not in (TopK, Dense)
+        self.links: list[Sparsifier | ValueCodec] = [selection]
+        """The parts that the label names; before values, no selection of all."""
+        self.feedback = "wanted"
         if values is None:
             self.timed_as = getattr(selection, "timed_as", None)
-
-    @property
-    def name(self) -> str:  # type: ignore[override]
-        """The names of its links, joined by `+`."""
-        return "+".join(link.name for link in self.links)
-
-    @property
-    def links(self) -> list[Sparsifier | ValueCodec]:
-        """The parts that the label names; before values, no selection of all."""
-        if self.values is None:
-            return [self.selection]
-        return [self.values] if self.keeps_all else [self.selection, self.values]
-
-    @property
-    def feedback(self) -> Feedback:  # type: ignore[override]
-        """The place of the error: that of the values, but a selection wants it kept."""
-        if self.values is None:
-            return "wanted"
-        if self.keeps_all or self.values.feedback == "none":
-            return self.values.feedback
-        return "wanted"
-
-    @property
-    @override
-    def takes_k(self) -> bool:
-        return not self.keeps_all
-
-    @property
-    @override
-    def is_dense(self) -> bool:
-        return self.keeps_all
-
-    @property
-    @override
-    def sends_all(self) -> bool:
-        return self.values is None and type(self.selection) is Dense
-
-    @property
-    @override
-    def draws(self) -> bool:
-        return self.values is not None or type(self.selection) not in (TopK, Dense)
-
-    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        indices: Vector | None
-        values: Vector | None
-        if self.values is not None and self.keeps_all:
-            indices, values, seed, after = None, None, None, play.state
-            symbols = self.values.quantise(
-                require_vector(play.update),
-                play.rng,
-                _check_layout(play.layout, len(play.update)),
-            )
+            self.sends_all = type(selection) is Dense
         else:
-            indices, after, seed = self._select(
-                play.update, play.state, play.rng, play.k
-            )
-            values, symbols = take_entries(play.update, indices), None
+            self.links = [values] if self.keeps_all else [selection, values]
+            if self.keeps_all or values.feedback == "none":
+                self.feedback = values.feedback
+        self.name = "+".join(link.name for link in self.links)
+
+    @override
+    def encode(
+        self,
+        update: Vector,
+        state: State = None,
+        rng: np.random.Generator | None = None,
+        k: int = 1,
+        *,
+        layout: Layout | None = None,
+        consume: bool = False,
+    ) -> tuple[Payload, State]:
+        length, device = len(update), find_device(update)
+        indices: Vector | None = None
+        values: Vector | None = None
+        symbols, after, seed = None, state, None
+        if self.values is not None and self.keeps_all:
+            list_layers(length, layout)  # refuses one that does not fit
+            symbols = self.values.quantise(require_vector(update), rng, layout)
+        else:
+            selected = self.selection.select(update, k, state=state, rng=rng)
+            chosen, after, seed = selected
+            expected = length if self.keeps_all else min(k, length)
+            if len(chosen) != expected:  # so many are charged
+                allowed = f"{expected} indices chosen by strategy {self.selection.name}"
+                raise InputError(allowed, got=len(chosen))
+            indices = move_indices(chosen, update)
+            if expected < length:
+                values = update[indices]
+            else:  # all of it, copied
+                values = np.array(update) if device is None else update.clone()
             if self.values is not None:
-                host = not is_tensor(play.update) or play.update.device.type == "cpu"
-                if seed is not None and host:  # top-k has looked already
-                    refuse_non_finite(require_vector(play.update))
-                symbols = self.values.quantise(require_vector(values), play.rng, None)
-                values = convert_like(
-                    _join_blocks(self.values, symbols, len(values)), values
-                )
+                if seed is not None and (device is None or device.type == "cpu"):
+                    refuse_non_finite(require_vector(update))  # top-k looks itself
+                symbols = self.values.quantise(require_vector(values), rng, None)
+                joined = _join_blocks(self.values, symbols, expected)
+                if device is None:
+                    values = joined.astype(values.dtype, copy=False)
+                else:
+                    values = move_vector(joined, device).to(values.dtype)
         payload = Payload(
-            self.label,
-            len(play.update),
-            indices,
-            values,
-            after,
-            play.state,
-            seed,
-            symbols,
-            play.layout,
-            find_device(play.update),
+            strategy=self.label,
+            length=length,
+            indices=indices,
+            values=values,
+            state=after,
+            state_before=state,
+            seed=seed,
+            symbols=symbols,
+            layout=layout,
+            device=device,
         )
         return payload, after
-
-    def _select(
-        self, update: Vector, state: State, rng: np.random.Generator | None, k: int
-    ) -> tuple[Vector, State, int | None]:
-        chosen = self.selection.select(update, k, state=state, rng=rng)
-        self.check_count(chosen.indices, len(update), k)
-        return move_indices(chosen.indices, update), chosen.state, chosen.seed
-
-    def check_count(self, indices: Vector, length: int, k: int) -> None:
-        """Raise `InputError` unless the K entries that are charged are sent."""
-        expected = min(length if self.keeps_all else k, length)
-        if len(indices) != expected:
-            raise InputError(
-                f"{expected} indices chosen by strategy {self.selection.name}",
-                got=len(indices),
-            )
 
     @override
     def blocks(self, payload: Payload) -> Iterator[Block]:
@@ -703,51 +651,44 @@ def wrap_as_codec(part: Part) -> Codec:
 
 
 def _codec(spec: Plain) -> Codec:
-    if isinstance(spec, Mapping) and len(spec) == 1:
-        name = next(iter(spec))
-        if name in COMPOSED:
-            return COMPOSED[name](spec[name])
-    if isinstance(spec, str):
-        if spec in registry("codec"):
-            return wrap_as_codec(_make_part(spec, {}))
-        links = read_label(spec)
-        if len(links) == 1 and links[0][0] in COMPOSED:
-            return _codec(dict(links))
-        return _make_chain([_make_part(name, options) for name, options in links])
-    if isinstance(spec, Mapping) and len(spec) == 1 and "chain" in spec:
-        links = spec["chain"]
-        if not isinstance(links, (list, tuple)) or not links:
-            raise InputError(
-                "a list of a selection and a value codec", where="chain", got=links
-            )
-        return _make_chain([_make_link(link) for link in links])
-    return wrap_as_codec(_make_link(spec))
+    links = _list_links(spec)
+    if len(links) == 1 and links[0][0] in COMPOSED:
+        [(name, inner)] = links
+        return COMPOSED[name](inner)
+    return _make_chain([_make_part(name, options) for name, options in links])
 
 
-def _make_link(spec: Plain) -> Part:
+def _list_links(spec: Plain, *, whole: bool = True) -> Sequence[tuple[str, Plain]]:
+    """Return the name and the options of each link that a scenario writes.
+
+    A link of a chain, which is not the `whole`, is no chain itself.
+    """
     if isinstance(spec, str):
-        if spec in registry("codec"):
-            return _make_part(spec, {})
-        links = read_label(spec)
-        if len(links) == 1:
-            return _make_part(*links[0])
-    if isinstance(spec, Mapping) and len(spec) == 1:
-        name, options = next(iter(spec.items()))
+        links = [(spec, {})] if spec in registry("codec") else read_label(spec)
+        if whole or len(links) == 1:
+            return links
+    elif isinstance(spec, Mapping) and len(spec) == 1:
+        [(name, inner)] = spec.items()
         if isinstance(name, str) and name != "chain":
-            if options is not None and not isinstance(options, Mapping):
-                raise InputError("options as a mapping", where=name, got=options)
-            return _make_part(name, dict(options or {}))
+            return [(name, inner)]
+        if name == "chain" and whole:
+            if not isinstance(inner, (list, tuple)) or not inner:
+                allowed = "a list of a selection and a value codec"
+                raise InputError(allowed, where="chain", got=inner)
+            return [one for link in inner for one in _list_links(link, whole=False)]
     raise InputError(
         "a codec: its name, {name: {option: value}} or {chain: [selection, values]}",
         got=spec,
     )
 
 
-def _make_part(name: str, options: Mapping[str | None, Plain]) -> Part:
+def _make_part(name: str, options: Plain) -> Part:
     """Return the registered part of this name.
 
     An option under None is its constructor's first.
     """
+    if options is not None and not isinstance(options, Mapping):
+        raise InputError("options as a mapping", where=name, got=options)
     cls: Callable[..., Part] = registry("codec").get(name)
     if not options:
         return cls()
@@ -813,11 +754,6 @@ def _list_options(part: Part) -> dict[str | None, Plain]:
 def _label(codec: Codec) -> str:
     links = codec.links if isinstance(codec, Chain) else [codec]
     return "+".join(format_link(link.name, _list_options(link)) for link in links)
-
-
-def _check_layout(layout: Layout | None, length: int) -> Layout | None:
-    list_layers(length, layout)
-    return layout
 
 
 def _join_blocks(codec: ValueCodec, symbols: Symbols, count: int) -> Floats:

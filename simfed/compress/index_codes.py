@@ -74,11 +74,7 @@ def index_bytes(
             return None
         _, bits = choose_rice_parameter(_compute_gaps(convert_to_numpy(indices)))
         return 1.0 + -(-bits // 8)
-    bits = {
-        "none": 0,
-        "fixed": k * _count_bits(d),
-        "seeded": _SEED_BITS,
-    }[code]
+    bits = {"none": 0, "fixed": k * _count_bits(d), "seeded": _SEED_BITS}[code]
     return float(-(-bits // 8))
 
 

@@ -6,19 +6,12 @@ import math
 from collections.abc import Iterator, Mapping
 from fnmatch import fnmatchcase
 from functools import cached_property
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from typing_extensions import override
 
 from simfed.compress.choice import NO_COMPRESSION, Choice
-from simfed.compress.codec import (
-    COMPOSED,
-    Arrived,
-    Codec,
-    EncodeCall,
-    Layout,
-    Payload,
-)
+from simfed.compress.codec import COMPOSED, Arrived, Codec, EncodeCall, Layout, Payload
 from simfed.compress.labels import format_link
 from simfed.compress.sparsifiers import State
 from simfed.compress.vectors import Block, find_device, list_layers, require_vector
@@ -67,7 +60,7 @@ class PerLayer(Codec):
 
     name: str = _NAME
     feedback = "wanted"
-    takes_k: ClassVar[bool] = False
+    takes_k = False
     by_layer = True
 
     def __init__(self, choices: Mapping[str, Choice]) -> None:
@@ -75,6 +68,8 @@ class PerLayer(Codec):
         self._codecs = {
             p: choice.codec.under_feedback() for p, choice in choices.items()
         }
+        self.shared = all(codec.shared for codec in self._codecs.values())
+        self.is_dense = all(codec.is_dense for codec in self._codecs.values())
 
     @classmethod
     def read(cls, value: Plain) -> PerLayer:
@@ -95,16 +90,6 @@ class PerLayer(Codec):
             _NAME, {pattern: str(choice) for pattern, choice in self.choices.items()}
         )
 
-    @cached_property
-    @override
-    def shared(self) -> bool:  # type: ignore[override]
-        return all(codec.shared for codec in self._codecs.values())
-
-    @cached_property
-    @override
-    def is_dense(self) -> bool:
-        return all(codec.is_dense for codec in self._codecs.values())
-
     def _play(self, play: EncodeCall) -> tuple[Payload, State]:
         vector = require_vector(play.update)
         layers = self._layers(len(vector), play.layout)
@@ -118,17 +103,14 @@ class PerLayer(Codec):
         ]
         states: State = [part.state for part in parts]
         after = states if any(state is not None for state in states) else None
-        device = find_device(play.update)
         return Payload(
-            self.label,
-            len(vector),
-            None,
-            None,
-            after,
-            play.state,
+            strategy=self.label,
+            length=len(vector),
+            state=after,
+            state_before=play.state,
             symbols=parts,
             layout=play.layout,
-            device=device,
+            device=find_device(play.update),
         ), after
 
     @override
@@ -211,7 +193,7 @@ class PerLayer(Codec):
             parts.append(part)
         if at != len(data):
             raise InputError(f"a payload of {at} bytes", got=len(data))
-        return Payload(self.label, length, None, None, symbols=parts, layout=layout)
+        return Payload(self.label, length, symbols=parts, layout=layout)
 
     def _layers(self, length: int, layout: Layout | None) -> list[_Layer]:
         """Return the tensors that are not empty.

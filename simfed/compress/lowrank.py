@@ -12,19 +12,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from typing_extensions import override
 
-from simfed.compress.codec import (
-    Arrived,
-    Codec,
-    EncodeCall,
-    Layout,
-    Memory,
-    Payload,
-)
+from simfed.compress.codec import Arrived, Codec, EncodeCall, Layout, Memory, Payload
 from simfed.compress.index_codes import INDEX_CODES, code_in_use
 from simfed.compress.options import check_number, check_whole
 from simfed.compress.selection import refuse_non_finite
@@ -38,23 +32,51 @@ from simfed.compress.vectors import (
 )
 from simfed.ground.errors import InputError
 
-Matrix = Floats
-
 
 class Factors(NamedTuple):
     """A matrix as left @ right.T; a layer that travels whole has no right."""
 
-    left: Matrix
-    right: Matrix | None
+    left: Floats
+    right: Floats | None
 
 
 class _LowRank(Codec):
     """The base of low-rank codecs: factors, and their bytes."""
 
     feedback = "wanted"
-    takes_k: ClassVar[bool] = False
-    is_dense: ClassVar[bool] = True
+    takes_k = False
+    is_dense = True
     rank: int | None
+
+    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
+        vector = require_vector(play.update)
+        shapes = self._shapes(len(vector), play.layout)
+        stretches = list_layers(len(vector), play.layout)
+        symbols = [
+            self._factor(vector[stretch], shape, f"right{i}", play)
+            for i, (stretch, shape) in enumerate(zip(stretches, shapes, strict=True))
+        ]
+        after = play.state
+        if self.own_memory:
+            rights = {f"right{i}": one.right for i, one in enumerate(symbols)}
+            after = Memory(
+                None, {name: it for name, it in rights.items() if it is not None}
+            )
+        return Payload(
+            strategy=self.label,
+            length=len(vector),
+            state=after,
+            state_before=play.state,
+            symbols=symbols,
+            layout=play.layout,
+            device=find_device(play.update),
+        ), after
+
+    def _factor(
+        self, values: Floats, shape: tuple[int, int], name: str, play: EncodeCall
+    ) -> Factors:
+        """Return a layer's factors; `name`: of its right one in a state that has it."""
+        raise NotImplementedError
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
         for stretch, factors in zip(
@@ -109,7 +131,7 @@ class _LowRank(Codec):
             else:
                 symbols.append(Factors(parts[0], None))
             start = ends[-1]
-        return Payload(self.label, length, None, None, symbols=symbols, layout=layout)
+        return Payload(self.label, length, symbols=symbols, layout=layout)
 
     def _shapes(self, length: int, layout: Layout | None) -> list[tuple[int, int]]:
         """Return (rows, columns) of every layer.
@@ -170,54 +192,25 @@ class PowerSGD(_LowRank):
     own_memory = True
 
     rank: int = 2
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("rank", self.rank, 1, 2**31)
 
-    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        vector = require_vector(play.update)
-        shapes = self._shapes(len(vector), play.layout)
-        symbols, arrays = [], {}
-        for i, (stretch, shape) in enumerate(
-            zip(list_layers(len(vector), play.layout), shapes, strict=True)
-        ):
-            if not self._rank(shape):
-                refuse_non_finite(vector[stretch])
-                symbols.append(Factors(vector[stretch].copy(), None))
-                continue
-            right = self._right(play.state, f"right{i}", shape, play.rng)
-            left, right_after = _project_matrix(vector[stretch].reshape(shape), right)
-            arrays[f"right{i}"] = right_after
-            symbols.append(Factors(left, right_after))
-        after = Memory(None, arrays)
-        payload = Payload(
-            self.label,
-            len(vector),
-            None,
-            None,
-            after,
-            play.state,
-            symbols=symbols,
-            layout=play.layout,
-            device=find_device(play.update),
-        )
-        return payload, after
-
-    def _right(
-        self,
-        state: State,
-        name: str,
-        shape: tuple[int, int],
-        rng: np.random.Generator | None,
-    ) -> Matrix:
-        if state is not None:
-            right: Matrix = state.arrays[name]
-            if right.any():  # of a matrix that was zero nothing is left to start from
-                return right
-        if rng is None:
-            raise InputError(f"a generator `rng` for {self.name}", got=rng)
-        return rng.standard_normal((shape[1], self.rank), dtype=np.float32)
+    @override
+    def _factor(
+        self, values: Floats, shape: tuple[int, int], name: str, play: EncodeCall
+    ) -> Factors:
+        if not self._rank(shape):
+            refuse_non_finite(values)
+            return Factors(values.copy(), None)
+        right = None if play.state is None else play.state.arrays[name]
+        # of a matrix that was zero nothing is left to start from
+        if right is None or not right.any():
+            if play.rng is None:
+                raise InputError(f"a generator `rng` for {self.name}", got=None)
+            right = play.rng.standard_normal((shape[1], self.rank), dtype=np.float32)
+        return _project_matrix(values.reshape(shape), right)
 
 
 @dataclass(frozen=True)
@@ -239,7 +232,7 @@ class SVD(_LowRank):
 
     rank: int | None = None
     energy: float | None = None
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.rank is not None and self.energy is not None:
@@ -256,29 +249,10 @@ class SVD(_LowRank):
                     "a share above 0, at most 1", where="energy", got=self.energy
                 )
 
-    def _play(self, play: EncodeCall) -> tuple[Payload, State]:
-        vector = require_vector(play.update)
-        shapes = self._shapes(len(vector), play.layout)
-        symbols = [
-            self._factors(vector[stretch], shape)
-            for stretch, shape in zip(
-                list_layers(len(vector), play.layout), shapes, strict=True
-            )
-        ]
-        payload = Payload(
-            self.label,
-            len(vector),
-            None,
-            None,
-            play.state,
-            play.state,
-            symbols=symbols,
-            layout=play.layout,
-            device=find_device(play.update),
-        )
-        return payload, play.state
-
-    def _factors(self, values: Matrix, shape: tuple[int, int]) -> Factors:
+    @override
+    def _factor(
+        self, values: Floats, shape: tuple[int, int], name: str, play: EncodeCall
+    ) -> Factors:
         refuse_non_finite(values)
         if not _is_smaller(shape, self.rank or 1):
             return Factors(values.copy(), None)
@@ -331,7 +305,7 @@ class _AllEntries:
     keeps_all = True
 
 
-def _multiply_factors(left: Matrix, right: Matrix, start: int) -> Iterator[Block]:
+def _multiply_factors(left: Floats, right: Floats, start: int) -> Iterator[Block]:
     """Return left @ right.T, a few rows at a time."""
     across, together = np.ascontiguousarray(right.T), max(1, 2**16 // len(right))
     for row in range(0, len(left), together):
@@ -342,15 +316,15 @@ def _multiply_factors(left: Matrix, right: Matrix, start: int) -> Iterator[Block
         yield slice(begin, begin + rows.size), rows.reshape(-1)
 
 
-def _project_matrix(matrix: Matrix, right: Matrix) -> tuple[Matrix, Matrix]:
-    """Return (left, right) of the projection on the columns of `matrix @ right`."""
+def _project_matrix(matrix: Floats, right: Floats) -> Factors:
+    """Return the factors of the projection on the columns of `matrix @ right`."""
     with np.errstate(over="ignore", invalid="ignore"):
         product = matrix @ right
         refuse_non_finite(product.reshape(-1))
         left = np.ascontiguousarray(np.linalg.qr(product).Q)
         new = matrix.T @ left
     refuse_non_finite(new.reshape(-1))
-    return left, new
+    return Factors(left, new)
 
 
 def _choose_rank(squares: NDArray[np.float64], share: float) -> int:

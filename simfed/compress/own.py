@@ -11,7 +11,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 from typing_extensions import override
@@ -141,7 +140,7 @@ class DGC(_Counted):
     momentum: float = 0.9
     clip: float | None = None
     warmup: int = 4
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.momentum != 0:
@@ -172,12 +171,12 @@ class DGC(_Counted):
         total[indices] = 0
         after = Memory(plays + 1, {"momentum": momentum, "total": total})
         payload = Payload(
-            self.label,
-            len(gradient),
-            move_indices(indices, play.update),
-            move_vector(values, find_device(play.update)),
-            after,
-            plays,
+            strategy=self.label,
+            length=len(gradient),
+            indices=move_indices(indices, play.update),
+            values=move_vector(values, find_device(play.update)),
+            state=after,
+            state_before=plays,
             kept=velocities,
         )
         return payload, after
@@ -249,11 +248,11 @@ class AdaComp(_Counted):
     """
 
     name = "adacomp"
-    takes_k: ClassVar[bool] = False
+    takes_k = False
 
     bin: int = 500
     conv_bin: int = 50
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("bin", self.bin, 1, 2**31)
@@ -276,11 +275,11 @@ class AdaComp(_Counted):
         error[indices] = errors - values
         after = Memory(None, {"error": error})
         payload = Payload(
-            self.label,
-            len(gradient),
-            move_indices(indices, play.update),
-            move_vector(values, find_device(play.update)),
-            after,
+            strategy=self.label,
+            length=len(gradient),
+            indices=move_indices(indices, play.update),
+            values=move_vector(values, find_device(play.update)),
+            state=after,
             symbols=symbols,
             layout=play.layout,
             kept=errors,
@@ -395,14 +394,8 @@ class _Around(Codec):
             )
         # as text, so that equal codecs have equal options however they were written
         object.__setattr__(self, "inner", codec.label)
-
-    @property
-    def takes_k(self) -> bool:
-        return self._sender.takes_k
-
-    @property
-    def shared(self) -> bool:  # type: ignore[override]
-        return self._sender.shared
+        object.__setattr__(self, "takes_k", codec.takes_k)
+        object.__setattr__(self, "shared", codec.shared)
 
     @property
     def _sender(self) -> Codec:
@@ -459,7 +452,7 @@ class EF21(_Around):
     name = "ef21"
 
     inner: Codec | Plain = "top-k"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         self._check_inner()
@@ -485,14 +478,11 @@ class EF21(_Around):
 
     def _received(self, sent: Payload, estimate: Floats, device: Device) -> Payload:
         before = self._move(estimate, sent, np.add)
-        state = Memory(sent.state, {"estimate": estimate})
         return Payload(
-            self.label,
-            sent.length,
-            None,
-            None,
-            state,
-            sent.state_before,
+            strategy=self.label,
+            length=sent.length,
+            state=Memory(sent.state, {"estimate": estimate}),
+            state_before=sent.state_before,
             symbols=sent,
             device=device,
             kept=before,
@@ -529,7 +519,7 @@ class DetachedEF(_Around):
 
     inner: Codec | Plain = "random-k"
     weight: float = 0.3
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         self._check_inner()
@@ -537,17 +527,10 @@ class DetachedEF(_Around):
             check_number("weight", self.weight, above=0)
         if self.weight > 1:
             raise InputError("a number from 0 to 1", where="weight", got=self.weight)
+        object.__setattr__(self, "moves_point", self.weight != 0)
 
-    @property
-    def moves_point(self) -> bool:
-        """True if `point` ever says to move the weights."""
-        return self.weight != 0
-
+    @override
     def point(self, state: State) -> Floats | None:
-        """Return weight·e, by which the weights are moved before the gradient is taken.
-
-        None stands for not at all.
-        """
         if state is None or self.weight == 0:
             return None
         moved: Floats = np.float32(self.weight) * state.arrays["error"]
@@ -582,13 +565,13 @@ class DetachedEF(_Around):
         if indices is not None:
             indices, values = move_indices(indices, update), move_vector(values, device)
         return Payload(
-            self.label,
-            sent.length,
-            indices,
-            values,
-            memory,
-            sent.state_before,
-            sent.seed,
+            strategy=self.label,
+            length=sent.length,
+            indices=indices,
+            values=values,
+            state=memory,
+            state_before=sent.state_before,
+            seed=sent.seed,
             symbols=sent,
             layout=sent.layout,
             device=device,

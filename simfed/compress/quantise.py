@@ -64,7 +64,7 @@ class QSGD:
     """s, 2 … 16,384: beyond, casting to 16 bits is cheaper and better."""
     bucket: int = 512
     scaled: bool = False
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         check_whole("levels", self.levels, 2, 2**14)
@@ -88,7 +88,8 @@ class QSGD:
                 * factors[buckets, None]
             )
             draw.round(scaled.reshape(-1), levels[stretch], self.levels)
-        scales = norms * np.float32(self._shrink(len(values)) / self.levels)
+        shrink = 1 / (1 + self.variance(len(values))) if self.scaled else 1.0
+        scales = norms * np.float32(shrink / self.levels)
         return Scaled(scales, levels, self._ends(len(values)))
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
@@ -104,26 +105,19 @@ class QSGD:
     ) -> float | None:
         """Return the size of levels and scales in bits."""
         norms = 32 * -(-count // self.bucket)
-        each = math.log2(2 * self.levels + 1) if ideal else self._width
-        return norms + count * each
+        most = 2 * self.levels
+        return norms + count * (math.log2(most + 1) if ideal else most.bit_length())
 
     def write(self, symbols: Scaled) -> bytes:
         """Return the scales, then the levels, as bytes."""
-        head = symbols.scales.astype("<f4").tobytes()
-        levels = symbols.levels.astype(np.int64)
-        return head + pack(levels + self.levels, self._width)
+        return _write_levels(symbols, self.levels)
 
     def read(
         self, data: bytes, count: int, layout: Layout | None
     ) -> tuple[Scaled, int]:
         """Return the symbols that `write` wrote and the number of bytes read."""
-        ends = self._ends(count)
-        scales, head = _read_scales(data, len(ends))
-        used = head + -(-count * self._width // 8)
-        _check_long_enough(data, used)
-        levels = unpack(data[head:used], count, self._width) - self.levels
-        _check_levels(levels, self.levels)
-        return Scaled(scales, levels.astype(self._kind), ends), used
+        symbols, used = _read_levels(data, self._ends(count), self.levels)
+        return symbols._replace(levels=symbols.levels.astype(self._kind)), used
 
     def under_feedback(self) -> QSGD:
         """Return the codec with values shrunk at the receiver: the error contracts."""
@@ -138,13 +132,6 @@ class QSGD:
     def _kind(self) -> type[np.int8] | type[np.int16]:
         """The smallest NumPy type for the levels; two more than the largest fits."""
         return np.int8 if self.levels + 2 < 2**7 else np.int16
-
-    @property
-    def _width(self) -> int:
-        return (2 * self.levels).bit_length()
-
-    def _shrink(self, count: int) -> float:
-        return 1 / (1 + self.variance(count)) if self.scaled else 1.0
 
     def _ends(self, count: int) -> NDArray[np.int64]:
         return np.minimum(
@@ -194,7 +181,7 @@ class TernGrad:
 
     clip: float | None = 2.5
     """Standard deviations beyond which values are clipped; null: no clipping."""
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def __post_init__(self) -> None:
         if self.clip is not None:
@@ -217,7 +204,7 @@ class TernGrad:
                 clipped = np.clip(of_layer[stretch], -scale, scale)
                 clipped *= 1 / scale
                 draw.round(clipped, to[stretch], 1)
-        return Scaled(scales, levels, _ends(layers))
+        return Scaled(scales, levels, _list_ends(layers))
 
     def _scale(self, values: Floats) -> float:
         """Return the largest magnitude of a layer after clipping.
@@ -258,19 +245,15 @@ class TernGrad:
 
     def write(self, symbols: Scaled) -> bytes:
         """Return the scales, then the signs, as bytes."""
-        return symbols.scales.astype("<f4").tobytes() + pack(symbols.levels + 1, 2)
+        return _write_levels(symbols, 1)
 
     def read(
         self, data: bytes, count: int, layout: Layout | None
     ) -> tuple[Scaled, int]:
         """Return the symbols that `write` wrote and the number of bytes read."""
-        layers = list_layers(count, layout)
-        scales, head = _read_scales(data, len(layers))
-        used = head + -(-count // 4)
-        _check_long_enough(data, used)
-        levels = unpack(data[head:used], count, 2) - 1
-        _check_levels(levels, 1)
-        return Scaled(scales, levels.astype(np.int8), _ends(layers)), used
+        ends = _list_ends(list_layers(count, layout))
+        symbols, used = _read_levels(data, ends, 1)
+        return symbols._replace(levels=symbols.levels.astype(np.int8)), used
 
 
 @dataclass(frozen=True)
@@ -288,7 +271,7 @@ class EFSign:
 
     name: ClassVar[str] = "ef-sign"
     feedback: ClassVar[Feedback] = "wanted"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def quantise(
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
@@ -397,7 +380,7 @@ class FP16(_Cast):
 
     name: ClassVar[str] = "fp16"
     _largest = 65504.0
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         torch = sys.modules.get("torch")
@@ -424,7 +407,7 @@ class BF16(_Cast):
 
     name: ClassVar[str] = "bf16"
     _largest = float(np.array(0x7F7F0000, np.uint32).view(np.float32))
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def _cast(self, values: Floats, raw: NDArray[np.uint16]) -> None:
         bits = values.view(np.uint32)
@@ -477,8 +460,31 @@ def _scale_blocks(symbols: Scaled) -> Iterator[Block]:
         start = end
 
 
-def _ends(layers: list[slice]) -> NDArray[np.int64]:
+def _list_ends(layers: list[slice]) -> NDArray[np.int64]:
     return np.array([layer.stop for layer in layers])
+
+
+def _write_levels(symbols: Scaled, most: int) -> bytes:
+    """Return the scales as 32-bit floats, then levels from −`most` to `most` packed."""
+    levels = symbols.levels.astype(np.int64) + most
+    packed = pack(levels, (2 * most).bit_length())
+    return symbols.scales.astype("<f4").tobytes() + packed
+
+
+def _read_levels(data: bytes, ends: NDArray[np.int64], most: int) -> tuple[Scaled, int]:
+    """Return (what `_write_levels` wrote, bytes read); `ends` are those of stretches.
+
+    Raises: `InputError` for data that it did not write.
+    """
+    scales, head = _read_scales(data, len(ends))
+    count, width = int(ends[-1]), (2 * most).bit_length()
+    used = head + -(-count * width // 8)
+    _check_long_enough(data, used)
+    levels = unpack(data[head:used], count, width) - most
+    largest = int(np.abs(levels).max())
+    if largest > most:
+        raise InputError(f"levels from {-most} to {most}", got=largest)
+    return Scaled(scales, levels, ends), used
 
 
 def _read_scales(data: bytes, count: int) -> tuple[Floats, int]:
@@ -489,10 +495,3 @@ def _read_scales(data: bytes, count: int) -> tuple[Floats, int]:
 def _check_long_enough(data: bytes, least: int) -> None:
     if len(data) < least:
         raise InputError(f"a payload of at least {least} bytes", got=len(data))
-
-
-def _check_levels(levels: NDArray[np.int64], most: int) -> None:
-    if np.abs(levels).max() > most:
-        raise InputError(
-            f"levels from {-most} to {most}", got=int(np.abs(levels).max())
-        )

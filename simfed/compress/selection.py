@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
 from simfed.compress.vectors import Floats, Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
@@ -61,14 +60,36 @@ def top_k_indices(values: Vector, k: int) -> Vector:
     array([0, 1, 3])
     """
     if is_tensor(values):
-        return _select_top_k_of_tensor(values, k)
+        import torch
+
+        _check_vector(values, values.is_floating_point())
+        values = values.detach()
+        if values.itemsize == 2:
+            values = values.float()
+        if values.device.type != "cpu":
+            return select_top_k_on_device(values, check_k(k, len(values)))
+        return torch.from_numpy(top_k_indices(values.numpy(), k))
     values = np.asarray(values)
     _check_vector(values, values.dtype.char in "efd" and values.dtype.isnative)
     if values.itemsize == 2:  # exact, and so are its order and its ties
         values = values.astype(np.float32)
-    return _select_top_k(
-        values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size)
-    )
+    raw, k = values.view(_UNSIGNED[values.itemsize]), check_k(k, values.size)
+    # A sample gives a threshold that most likely lies just below the k-th largest
+    # magnitude; one pass in blocks that fit the cache collects what exceeds it, and
+    # only that is searched exactly. The threshold decides how long it takes, never the
+    # result.
+    threshold = None if raw.size < _DIRECT_BELOW else _threshold_below_kth(raw, k)
+    if threshold is not None:
+        indices, magnitudes = _find_entries_above(raw, threshold)
+        _refuse_non_finite(magnitudes.max(initial=threshold))
+        if indices.size >= k:
+            return indices[_select_largest(magnitudes, k)]
+        chosen = _add_ties(indices, raw, threshold, k)
+        if chosen.size == k:
+            return chosen
+    magnitudes = raw & _WITHOUT_SIGN[raw.itemsize]
+    _refuse_non_finite(magnitudes.max())
+    return _select_largest(magnitudes, k)
 
 
 def random_k_indices(length: int, k: int, rng: np.random.Generator) -> Indices:
@@ -129,27 +150,6 @@ def _check_vector(values: Vector, suits: bool) -> None:
         )
 
 
-def _select_top_k(raw: Bits, k: int) -> Indices:
-    """Return the Top-K indices of floats given as unsigned integers of their bits.
-
-    A sample gives a threshold that most likely lies just below the k-th largest
-    magnitude; one pass in blocks that fit the cache collects what exceeds it, and only
-    that is searched exactly. The threshold decides how long it takes, never the result.
-    """
-    threshold = None if raw.size < _DIRECT_BELOW else _threshold_below_kth(raw, k)
-    if threshold is not None:
-        indices, magnitudes = _find_entries_above(raw, threshold)
-        _refuse_non_finite(magnitudes.max(initial=threshold))
-        if indices.size >= k:
-            return indices[_select_largest(magnitudes, k)]
-        chosen = _add_ties(indices, raw, threshold, k)
-        if chosen.size == k:
-            return chosen
-    magnitudes = _strip_signs(raw)
-    _refuse_non_finite(magnitudes.max())
-    return _select_largest(magnitudes, k)
-
-
 def _select_largest(magnitudes: Bits, k: int) -> Indices:
     """Return sorted positions of the k largest, ties to the lowest position."""
     # Complemented: NumPy's vectorised selection needs up to 60 × as long where the
@@ -161,9 +161,10 @@ def _select_largest(magnitudes: Bits, k: int) -> Indices:
     chosen = magnitudes >= kth
     surplus = np.count_nonzero(chosen) - k
     if surplus:  # from the first surplus tie on, only what is larger
-        end = _find_places(magnitudes == kth)[-surplus]
+        end = np.flatnonzero(magnitudes == kth)[-surplus]
         np.greater(magnitudes[end:], kth, out=chosen[end:])
-    return _find_places(chosen)
+    places: Indices = chosen.nonzero()[0]  # without the overhead of `np.flatnonzero`
+    return places
 
 
 def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indices:
@@ -174,9 +175,8 @@ def _add_ties(above: Indices, raw: Bits, magnitude: Magnitude, k: int) -> Indice
     missing = k - above.size
     parts, start, size = [above], 0, max(missing, 1024)
     while missing and start < raw.size:
-        ties = _find_places(_strip_signs(raw[start : start + size]) == magnitude)[
-            :missing
-        ]
+        some = raw[start : start + size] & _WITHOUT_SIGN[raw.itemsize]
+        ties = np.flatnonzero(some == magnitude)[:missing]
         parts.append(ties + start)
         missing -= ties.size
         start, size = start + size, min(2 * size, _BLOCK)
@@ -198,29 +198,19 @@ def _threshold_below_kth(raw: Bits, k: int) -> Magnitude | None:
     rank = int(size * share + 4 * math.sqrt(size * share * (1 - share)) + 4)
     if rank > size:
         return None
-    return np.partition(_strip_signs(raw[places]), size - rank)[size - rank]
+    sample = raw[places] & _WITHOUT_SIGN[raw.itemsize]
+    return np.partition(sample, size - rank)[size - rank]
 
 
 def _find_entries_above(raw: Bits, threshold: Magnitude) -> tuple[Indices, Bits]:
     """Return (indices, magnitudes) of entries whose magnitude exceeds `threshold`."""
     blocks = []
     for start in range(0, raw.size, _BLOCK):
-        magnitudes = _strip_signs(raw[start : start + _BLOCK])
-        indices = _find_places(magnitudes > threshold)
+        magnitudes = raw[start : start + _BLOCK] & _WITHOUT_SIGN[raw.itemsize]
+        indices = np.flatnonzero(magnitudes > threshold)
         blocks.append((indices + start, magnitudes[indices]))
     all_indices, all_magnitudes = zip(*blocks, strict=True)
     return np.concatenate(all_indices), np.concatenate(all_magnitudes)
-
-
-def _strip_signs(raw: Bits) -> Bits:
-    magnitudes: Bits = raw & _WITHOUT_SIGN[raw.itemsize]
-    return magnitudes
-
-
-def _find_places(chosen: NDArray[np.bool_]) -> Indices:
-    """Return `np.flatnonzero` without its overhead, a tenth of a small Top-K."""
-    places: Indices = chosen.nonzero()[0]
-    return places
 
 
 def _refuse_non_finite(largest: Magnitude) -> None:
@@ -233,18 +223,6 @@ def _make_non_finite_error(entry: float | np.floating) -> InputError:
     return InputError(
         "finite entries", got=float(entry), hint="has the learning diverged?"
     )
-
-
-def _select_top_k_of_tensor(values: torch.Tensor, k: int) -> torch.Tensor:
-    import torch
-
-    _check_vector(values, values.is_floating_point())
-    values = values.detach()
-    if values.itemsize == 2:
-        values = values.float()
-    if values.device.type == "cpu":
-        return torch.from_numpy(top_k_indices(values.numpy(), k))
-    return select_top_k_on_device(values, check_k(k, len(values)))
 
 
 def select_top_k_on_device(values: torch.Tensor, k: int) -> torch.Tensor:

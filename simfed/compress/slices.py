@@ -85,7 +85,7 @@ class Slices(Chain):
         super().__init__(Sliced(codec.selection, chunks))
         self.whole = codec
         self.chunks = chunks
-        self.shared = codec.shared
+        self.shared, self.draws = codec.shared, codec.draws
         self.timed_as = codec.timed_as or codec.label
 
     @classmethod
@@ -100,11 +100,6 @@ class Slices(Chain):
     @override
     def label(self) -> str:
         return format_link(_NAME, {str(self.chunks): self.whole.label})
-
-    @property
-    @override
-    def draws(self) -> bool:
-        return self.whole.draws
 
 
 COMPOSED[_NAME] = Slices.read

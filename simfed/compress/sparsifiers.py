@@ -10,12 +10,12 @@ strategy.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import ClassVar, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from typing import NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from typing_extensions import override
 
-from simfed.compress.permutation import KeyedPermutation, make_generator
+from simfed.compress.permutation import make_generator, permute
 from simfed.compress.selection import check_k, random_k_indices, top_k_indices
 from simfed.compress.vectors import Indices, Vector, is_tensor
 from simfed.ground.errors import InputError
@@ -90,7 +90,7 @@ class TopK:
     """
 
     name = "top-k"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def select(
         self,
@@ -113,7 +113,7 @@ class Dense:
 
     name = "dense"
     keeps_all = True
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     def select(
         self,
@@ -169,7 +169,7 @@ class RandomK(_Blind):
     """
 
     name = "random-k"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     @override
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
@@ -189,7 +189,7 @@ class SharedRandomK(RandomK):
     name = "shared-random-k"
     shared = True
     timed_as = "random-k"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
 
 class PeriodicK(_Blind):
@@ -199,7 +199,7 @@ class PeriodicK(_Blind):
     left, it takes all of them and fills up with random ones already visited in this
     period; the next play then starts a new period. K may change from play to play.
 
-    The order is a `KeyedPermutation`, so a client remembers two numbers only: its state
+    The order is computed (`permute`), so a client remembers two numbers only: its state
     is `[key, position]`, or None where the next play starts a period. To undo a play,
     go on from the state before it.
 
@@ -213,7 +213,7 @@ class PeriodicK(_Blind):
     """
 
     name = "periodic-k"
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
 
     @override
     def mirror(self, length: int, k: int, *, state: State, seed: int) -> Selection:
@@ -224,6 +224,9 @@ class PeriodicK(_Blind):
         if unvisited < k:
             fill = random_k_indices(position, k - unvisited, make_generator(seed, 2))
             positions = np.concatenate([fill, positions])
-        indices = np.sort(KeyedPermutation(length, key)(positions))
         after = position + unvisited
-        return Selection(indices, [key, after] if after < length else None, seed)
+        return Selection(
+            np.sort(permute(positions, length, key)),
+            [key, after] if after < length else None,
+            seed,
+        )

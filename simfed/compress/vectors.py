@@ -104,25 +104,6 @@ def move_indices(indices: Vector, update: Vector | None) -> Vector:
     return move_positions(indices, update.device)
 
 
-def take_entries(update: Vector, indices: Vector) -> Vector:
-    """Return the entries at distinct indices in order.
-
-    All of them are the vector itself, copied.
-    """
-    if len(indices) < len(update):
-        return update[indices]
-    return update.clone() if is_tensor(update) else np.array(update)
-
-
-def convert_like(values: Floats, other: Vector) -> Vector:
-    """Return `values` as the other's library and dtype, on its device."""
-    if not is_tensor(other):
-        return values.astype(other.dtype, copy=False)
-    import torch
-
-    return torch.from_numpy(values).to(other.device).to(other.dtype)
-
-
 def list_layers(length: int, layout: Layout | None) -> list[slice]:
     """Return the stretches of the layers; one stretch without a layout.
 

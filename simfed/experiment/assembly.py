@@ -34,12 +34,7 @@ from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
 from simfed.fleet.world import World
 from simfed.ground.errors import InputError, within
-from simfed.ground.measure import (
-    ACCURACY,
-    Measure,
-    choose_measure,
-    list_measure_keys,
-)
+from simfed.ground.measure import ACCURACY, Measure, choose_measure, list_measure_keys
 from simfed.ground.method import Work
 from simfed.ground.seeding import Streams
 from simfed.ground.strikes import Strikes
@@ -48,10 +43,7 @@ from simfed.record.read import Run, open_run
 from simfed.record.schema import OwnColumns, measure_columns
 from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
-from simfed.tasks.privacy import (
-    Account,
-    make_account,
-)
+from simfed.tasks.privacy import Account, make_account
 from simfed.tasks.tasks import Tasks, make_policy_maker
 
 if TYPE_CHECKING:

@@ -204,11 +204,7 @@ class Checks:
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.model_names[group.prototype]
             beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
-            work = (
-                *self._client_work(i),
-                *beside,
-                *self._unpacking(i),
-            )
+            work = (*self._client_work(i), *beside, *self._unpacking(i))
             times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
         for where, spec in self._parts.server_devices():
             if spec is not None:

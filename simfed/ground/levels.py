@@ -31,8 +31,8 @@ _KINDS = ("entries", "share")
 class Level:
     """K of a choice: so many entries, or a share of the entries.
 
-    >>> Level.of("1%"), str(Level.of("0.5 %")), Level.of(500).entries
-    (Level('1%'), '0.5%', 500)
+    >>> Level.of("1%"), str(Level.of("0.5 %")), Level.of(500)
+    (Level('1%'), '0.5%', Level(500))
     """
 
     kind: Literal["entries", "share"]
@@ -65,10 +65,6 @@ class Level:
             return cls("entries", written)
         raise InputError(LEVELS, got=written)
 
-    @property
-    def entries(self) -> int | None:
-        """K, where it is a number of entries."""
-        return int(self.amount) if self.kind == "entries" else None
 
     def k(self, parameters: int) -> int:
         """Return K of an update of so many entries: at least 1, at most all of them.
@@ -80,10 +76,9 @@ class Level:
         >>> Level.of(1000).k(0)
         0
         """
-        whole = self.kind == "entries"
-        return bound_entries(
-            self.amount if whole else self.amount / 100 * parameters, parameters
-        )
+        share = self.kind == "share"
+        count = self.amount / 100 * parameters if share else self.amount
+        return bound_entries(count, parameters)
 
     @property
     def plain(self) -> WrittenLevel:

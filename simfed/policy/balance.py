@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from simfed.compress.choice import Choice
 from simfed.ground.registry import NameOf
@@ -45,7 +45,7 @@ class Balance(Clocked):
     (600.0,)
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     def __init__(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Annotated, ClassVar
+from typing import Annotated
 
 from simfed.compress.choice import Choice
 from simfed.ground.registry import NameOf
@@ -41,7 +41,7 @@ class Bcrs(Clocked):
     """
 
     compares_clients = True
-    privacy: ClassVar[tuple[str, ...]] = ("sample",)
+    privacy = ("sample",)
 
     def __init__(
         self,

@@ -27,7 +27,7 @@ class Uniform(Unpaid):
     (0.0, 1.0)
     """
 
-    privacy: ClassVar[tuple[str, ...]] = ("client", "sample")
+    privacy = ("client", "sample")
     one_for_all: ClassVar[bool] = True
 
     def __init__(

@@ -176,8 +176,7 @@ class Aggregation(_Mode):
     """
 
     rule: Annotated[RuleChoice, OnlyWith("method", "averages", nothing=_MEAN)] = Field(
-        default=_MEAN,
-        description="what stands for the mean of uploads, see robustness",
+        default=_MEAN, description="what stands for the mean of uploads, see robustness"
     )
     edge_servers: Annotated[EdgeServers | None, OnlyWith("method", "two_levels")] = (
         Field(

@@ -13,13 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import (
-    BeforeValidator,
-    Discriminator,
-    Field,
-    Tag,
-    model_validator,
-)
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from simfed.fleet.world import Group, ServerSpec, World
 from simfed.ground.arithmetic import read_arithmetic
@@ -280,10 +274,7 @@ class FleetFile(World):
         return self
 
 
-def load_fleet(
-    path: str | Path,
-    overrides: Overrides = (),
-) -> FleetFile:
+def load_fleet(path: str | Path, overrides: Overrides = ()) -> FleetFile:
     """Read, extend, override and validate a fleet file, or a scenario as one.
 
     Raises: `InputError`, `InputErrors`: one sentence for each thing that is wrong.

@@ -100,11 +100,7 @@ def is_fleet(data: Mapping[str, Plain]) -> bool:
 
 
 def validate_scenario(
-    data: Mapping[str, Plain],
-    *,
-    source: str,
-    folder: Path,
-    allow_plugins: bool = False,
+    data: Mapping[str, Plain], *, source: str, folder: Path, allow_plugins: bool = False
 ) -> Scenario:
     """Return a scenario from a mapping; `folder` is where its relative paths start.
 

@@ -10,12 +10,7 @@ from pydantic import BeforeValidator, Field, model_validator
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
 from simfed.ground.vocabulary import RELEVANT_RATIO
-from simfed.scenario.load import (
-    Overrides,
-    apply_overrides,
-    import_plugins,
-    read_yaml,
-)
+from simfed.scenario.load import Overrides, apply_overrides, import_plugins, read_yaml
 from simfed.scenario.plugins import Plugins
 from simfed.schema.fields import File, Seed
 from simfed.schema.quantity import Quantity
@@ -143,10 +138,7 @@ class Study(Section):
 
 
 def load_study_file(
-    path: str | Path,
-    overrides: Overrides = (),
-    *,
-    allow_plugins: bool = False,
+    path: str | Path, overrides: Overrides = (), *, allow_plugins: bool = False
 ) -> Study:
     """Read and validate a study file; the base scenario is not opened.
 

@@ -10,15 +10,7 @@ from typing import Any, cast
 from simfed.compress.choice import Choice
 from simfed.ground.levels import Level
 from simfed.ground.seeding import Streams
-from simfed.policy import (
-    CHOICES,
-    Context,
-    Policy,
-    Pull,
-    Spent,
-    reads_context,
-    watches,
-)
+from simfed.policy import CHOICES, Context, Policy, Pull, Spent, reads_context, watches
 from simfed.testing.common import no_global_randomness, require
 
 # a prime, so that no counter shared between objects comes round to where it was
@@ -73,11 +65,7 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
 
 
 def _play_story(
-    policy: Policy,
-    *,
-    client: int = 0,
-    watched: bool = False,
-    paid: bool = True,
+    policy: Policy, *, client: int = 0, watched: bool = False, paid: bool = True
 ) -> list[Pull]:
     """Pulls of which some get their reward late and some never."""
     streams = Streams(0)

@@ -65,7 +65,6 @@ class Level:
             return cls("entries", written)
         raise InputError(LEVELS, got=written)
 
-
     def k(self, parameters: int) -> int:
         """Return K of an update of so many entries: at least 1, at most all of them.
 

@@ -10,15 +10,14 @@ import numpy as np
 from typing_extensions import override
 
 from simfed.compress.choice import Choice
-from simfed.ground.levels import WrittenLevel
 from simfed.ground.registry import NameOf
 from simfed.policy.base import Bandit, Pull, check_option
-from simfed.policy.interval import Interval
+from simfed.policy.interval import SetsK
 
 _NARROWEST = 1e-6  # of its upper end: below, the two points would be the same number
 
 
-class AdaptiveK(Bandit):
+class AdaptiveK(SetsK, Bandit):
     """Moves K by the sign of what a change does to the time of the loss's fall.
 
     With K in [`least`, `most`] of width B, the m-th step is K ← K − δ·ŝ, kept in the
@@ -64,30 +63,17 @@ class AdaptiveK(Bandit):
         window: Annotated[int, "steps between two looks at the interval"] = 20,
         widen: Annotated[float, "factor around the K of a window"] = 1.5,
     ) -> None:
-        self._within = Interval.of(strategy, least, most)
-        self.strategy = Choice(strategy)
-        arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
-        super().__init__(arms, reward_range)
+        SetsK.__init__(self, arms, strategy, least, most)
+        Bandit.__init__(self, self.arms, reward_range)
         check_option("window", window, window >= 1, "a whole number of at least 1")
         check_option("widen", widen, 1 <= widen < math.inf, "a number of at least 1")
         self.window = window
         self.widen = widen
         self._low, self._high = self._within.least, self._within.most
-        self._k = self._within.middle
         self._steps = 0
         self._steps_before = 0
         self._seen: list[float] = []
         self._rewards: list[float | None] = [None, None]
-
-    @staticmethod
-    def ends(
-        strategy: str = "top-k",
-        least: WrittenLevel = "0.2%",
-        most: WrittenLevel = "100%",
-        **rest: object,
-    ) -> tuple[Choice, Choice]:
-        """The arms at the ends of what it plays."""
-        return Choice(strategy, least), Choice(strategy, most)
 
     @override
     def pull(self, rng: np.random.Generator) -> Pull:
@@ -137,7 +123,3 @@ class AdaptiveK(Bandit):
             here, apart = float(round(here)), max(1.0, float(round(apart)))
         below = here - apart >= self._low or here + apart > self._within.most
         return here, max(here - apart, self._within.least) if below else here + apart
-
-    @override
-    def values(self) -> tuple[float, ...]:
-        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)

@@ -103,9 +103,8 @@ class Ascend(Policy):
             self._slots_left[at] -= 1
             return Pull(self.arms[at], "warm-up", probability)
         epsilon = min(1.0, self.c / math.sqrt(self._pulls))
-        utilities = [
-            -math.inf if math.isnan(value) else value for value in self.values()
-        ]
+        values = self.values()
+        utilities = [-math.inf if math.isnan(value) else value for value in values]
         best = utilities.index(max(utilities))
         explores = rng.random() < epsilon
         at = int(rng.integers(len(utilities))) if explores else best
@@ -118,7 +117,7 @@ class Ascend(Policy):
             return
         at = self.arms.index(pull.arm)
         reward = finite_reward(reward)
-        value = self._value(at)
+        value = self.values()[at]
         self._rewarded[at] += 1
         if pull.choice == "warm-up" and self._average[at] is None:
             self._warmup_rewards[at].append(reward)
@@ -137,11 +136,10 @@ class Ascend(Policy):
 
     @override
     def values(self) -> tuple[float, ...]:
-        return tuple(self._value(at) for at in range(len(self.arms)))
-
-    def _value(self, at: int) -> float:
-        average, rewards = self._average[at], self._warmup_rewards[at]
-        if average is not None:
-            return average
-        # fsum: equal sets of rewards tie exactly, in whatever order they came
-        return math.fsum(rewards) / len(rewards) if rewards else math.nan
+        values = []
+        for average, rewards in zip(self._average, self._warmup_rewards, strict=True):
+            if average is None:
+                # fsum: equal sets of rewards tie exactly, in whatever order they came
+                average = math.fsum(rewards) / len(rewards) if rewards else math.nan
+            values.append(average)
+        return tuple(values)

@@ -73,20 +73,16 @@ class Factored(Policy):
 
     @override
     def update(self, pull: Pull, reward: float) -> None:
-        for policy, part in zip(self._both, pull.parts, strict=False):
+        for policy, part in zip((self._codec, self._level), pull.parts, strict=False):
             policy.update(part, reward)
 
     @override
     def void(self, pull: Pull) -> None:
         # a forced pull has no parts, and both may count it
         parts = pull.parts or (pull, pull)
-        for policy, part in zip(self._both, parts, strict=False):
+        for policy, part in zip((self._codec, self._level), parts, strict=False):
             policy.void(part)
 
     @override
     def values(self) -> tuple[float, ...]:
         return (*self._codec.values(), *self._level.values())
-
-    @property
-    def _both(self) -> tuple[Policy, Policy]:
-        return self._codec, self._level

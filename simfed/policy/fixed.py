@@ -94,7 +94,5 @@ class Replay(Unpaid):
 
     @override
     def values(self) -> tuple[float, ...]:
-        upcoming = (
-            self._recorded[self._next] if self._next < len(self._recorded) else None
-        )
-        return tuple(float(arm == upcoming) for arm in self.arms)
+        upcoming = self._recorded[self._next : self._next + 1]
+        return tuple(float(arm in upcoming) for arm in self.arms)

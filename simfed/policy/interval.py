@@ -3,12 +3,45 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
+
+from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import within
 from simfed.ground.levels import Level, WrittenLevel
-from simfed.policy.base import check_option
+from simfed.policy.base import Policy, check_option
+
+
+class SetsK(Policy):
+    """The base of policies that set K of one codec, in an interval.
+
+    `values` has K itself, a share in per cent, and NaN for the other arms.
+    """
+
+    def __init__(
+        self,
+        arms: Sequence[Choice],
+        strategy: str,
+        least: WrittenLevel,
+        most: WrittenLevel,
+    ) -> None:
+        self._within = Interval.of(strategy, least, most)
+        self.strategy = Choice(strategy)
+        self.arms = tuple(dict.fromkeys((*map(Choice.of, arms), self.strategy)))
+        self._k = self._within.middle
+
+    @staticmethod
+    def ends(
+        strategy: str, least: WrittenLevel, most: WrittenLevel, **rest: object
+    ) -> tuple[Choice, Choice]:
+        """Return the arms at the ends of what a policy with these options plays."""
+        return Choice(strategy, least), Choice(strategy, most)
+
+    @override
+    def values(self) -> tuple[float, ...]:
+        return tuple(self._k if arm == self.strategy else math.nan for arm in self.arms)
 
 
 class Interval(NamedTuple):

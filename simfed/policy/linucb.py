@@ -95,7 +95,7 @@ class LinUcb(Bandit):
 
     @override
     def values(self) -> tuple[float, ...]:
-        """Return θᵀx of each arm as a reward, at the context of the last pull."""
+        # at the context of the last pull
         means = self.low + (self.high - self.low) * self._means()
         return tuple(np.where(self._paid, means, math.nan).tolist())
 

@@ -33,12 +33,11 @@ def gain(
     >>> gain(0.6, 0.4, None, None, 1.0, 0.5)
     0.2
     """
-    kd = 0.0 if kd_before is None or kd_after is None else kd_before - kd_after
-    local = (
-        0.0
-        if local_before is None or local_after is None
-        else local_before - local_after
-    )
+    kd = local = 0.0
+    if kd_before is not None and kd_after is not None:
+        kd = kd_before - kd_after
+    if local_before is not None and local_after is not None:
+        local = local_before - local_after
     return rho * kd + beta * local
 
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
+from simfed.compress.vectors import convert_to_numpy, is_tensor
+from simfed.ground.plain import Plain
 
-def read_bits(tree: Any) -> Any:
+
+def read_bits(tree: object) -> object:
     """Return the tree in a form that equals another only if every bit does."""
-    from torch import Tensor
-
-    if isinstance(tree, (Tensor, np.ndarray)):
-        array = tree.detach().cpu().numpy() if isinstance(tree, Tensor) else tree
+    if is_tensor(tree) or isinstance(tree, np.ndarray):
+        array = convert_to_numpy(tree)
         return array.dtype.str, array.shape, array.tobytes()
     if isinstance(tree, Mapping):
         return {str(key): read_bits(inner) for key, inner in tree.items()}
@@ -39,7 +39,7 @@ def no_global_randomness() -> Iterator[None]:
     require(states() == before, "no use of the global random generators")
 
 
-def put_through_json(state: Any) -> Any:
+def put_through_json(state: Plain) -> Plain:
     """Return the state as it is read back.
 
     Raises: `AssertionError` where strict JSON cannot hold it.

@@ -73,7 +73,7 @@ def _check_choice(
         require(bool((np.diff(chosen) > 0).all()), f"sorted, distinct ids; {where}")
         require(
             bool(np.isin(chosen, offered).all()),
-            (f"ids of those it was offered; {where}"),
+            f"ids of those it was offered; {where}",
         )
         varies = getattr(selection, "varies", False)
         enough = varies or len(chosen) in (min(count, len(offered)), len(offered))
@@ -81,7 +81,7 @@ def _check_choice(
         again = choose(cls(**options), facts)
         require(
             np.array_equal(again, chosen),
-            (f"the same choice from the same facts; {where}"),
+            f"the same choice from the same facts; {where}",
         )
         same = np.array_equal(choose(selection, strange), chosen)
         require(same, f"no look at clients that were not offered; {where}")
@@ -145,13 +145,13 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
             same = np.array_equal(other.mask(at_s), make().mask(at_s))
             require(
                 same,
-                (f"the same answer in whatever order it is asked for; at {at_s!r} s"),
+                f"the same answer in whatever order it is asked for; at {at_s!r} s",
             )
         if not isinstance(one, WorkObserver):
             alone = make(clients[2:])
             same = all(np.array_equal(one.mask(t)[2:], alone.mask(t)) for t in instants)
             require(
-                same, ("answers for a client that hang on no other client of its group")
+                same, "answers for a client that hang on no other client of its group"
             )
             return
         assert isinstance(other, WorkObserver)
@@ -178,12 +178,11 @@ def _check_answers(presence: Presence, count: int, instants: Sequence[float]) ->
         for place in range(count):
             there = presence.there(place, at_s)
             require(
-                there == mask[place],
-                (f"`there` as in the mask; place {place}, {where}"),
+                there == mask[place], f"`there` as in the mask; place {place}, {where}"
             )
             change_s = presence.change_after(place, at_s)
             require(
-                change_s > at_s, (f"a change later than asked; place {place}, {where}")
+                change_s > at_s, f"a change later than asked; place {place}, {where}"
             )
             if change_s < math.inf:
                 just_before_s = math.nextafter(change_s, -math.inf)
@@ -191,7 +190,7 @@ def _check_answers(presence: Presence, count: int, instants: Sequence[float]) ->
                 changes &= presence.there(place, just_before_s) == there
                 require(
                     changes,
-                    (f"a change at the instant that is named; place {place}, {where}"),
+                    f"a change at the instant that is named; place {place}, {where}",
                 )
             if not there:
                 arrivals.append(change_s)
@@ -199,5 +198,5 @@ def _check_answers(presence: Presence, count: int, instants: Sequence[float]) ->
         later = at_s < arrival_s <= min(arrivals, default=math.inf)
         require(
             later,
-            (f"the next arrival, after the instant and not after a known one; {where}"),
+            f"the next arrival, after the instant and not after a known one; {where}",
         )

@@ -11,6 +11,7 @@ from typing import Any
 from simfed.compress.choice import Choice
 from simfed.fleet.contract import Task
 from simfed.ground.errors import InputError
+from simfed.ground.plain import Plain
 from simfed.ground.seeding import Streams
 from simfed.learn.apart import RealClient, make_server_workload
 from simfed.learn.orders import Order
@@ -51,12 +52,12 @@ class LoopbackWorkload:
             ) from None
         return order
 
-    def state(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def state(self) -> tuple[dict[str, Plain], dict[str, Plain]]:
         """Return what server and clients keep."""
         facts, arrays = self._real.state()
         for name in ("mirrors", "known"):
             del facts[name]
-        own: dict[str, Any] = {
+        own: dict[str, Plain] = {
             n: one for n, one in arrays.items() if not n.startswith("mirrors/")
         }
         facts["clients"] = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import pickle
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -122,10 +122,8 @@ def _noise_images() -> Any:
     from simfed.learn.data import Dataset
 
     rng = np.random.default_rng(8)
-    images, labels = (
-        rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8),
-        np.arange(108) % 3,
-    )
+    images = rng.integers(0, 256, (108, 1, 6, 6), dtype=np.uint8)
+    labels = np.arange(108) % 3
     return Dataset(
         images[:96],
         labels[:96],
@@ -187,7 +185,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     second = plans(type(method)(**method.options), asked[::-1])
     require(
         first == second == plans(method, asked),
-        ("equal plans, whenever they are asked for"),
+        "equal plans, whenever they are asked for",
     )
     require(pickle.loads(pickle.dumps(first)) == first, "plans that can be pickled")
     if tasks.story is not None:
@@ -204,25 +202,23 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
             require(sized, f"a Field with a size, got {name}: {of_plan}{where}")
         require(
             not any(f.compressed for f in down.values()),
-            (f"no compression downwards{where}"),
+            f"no compression downwards{where}",
         )
         for piece in (*work, *at_server):
-            names = (
-                auxiliary
-                if piece.quantity == "auxiliary"
-                else set(_list_models(scenario))
-            )
+            names: Iterable[str] = auxiliary
+            if piece.quantity != "auxiliary":
+                names = scenario.model_names.values()
             require(piece.quantity in _WORK, f"work of {_WORK}, got {piece}{where}")
             require(
-                piece.model in names, (f"work of {sorted(names)}, got {piece}{where}")
+                piece.model in names, f"work of {sorted(names)}, got {piece}{where}"
             )
             require(
                 piece.size > 0 and piece.times >= 0,
-                (f"work of some size, got {piece}{where}"),
+                f"work of some size, got {piece}{where}",
             )
     require(
         all(flops > 0 for flops in auxiliary.values()),
-        ("FLOPs above 0 of auxiliary work"),
+        "FLOPs above 0 of auxiliary work",
     )
 
 
@@ -240,10 +236,6 @@ _CHOICES = tuple(map(Choice, ("top-k", "random-k", "periodic-k")))
 _WORK = ("training", "inference", "distillation", "auxiliary")
 
 
-def _list_models(scenario: Scenario) -> list[str]:
-    return [*scenario.model_names.values()]
-
-
 def _check_learning(scenario: Scenario, method: Method) -> None:
     """Check the steps of a method, one by one, as no server would play them."""
     from simfed.learn.hosted import HostedWorkload
@@ -257,8 +249,7 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
         other = type(method)(**method.options)
         server = _put_through_checkpoint(method.begin(kit), "the server's state")
         require(
-            read_bits(server) == read_bits(other.begin(kit)),
-            ("the same beginning twice"),
+            read_bits(server) == read_bits(other.begin(kit)), "the same beginning twice"
         )
         states = {who.client: method.begin_client(kit, who) for who in everybody}
         for round, cohort, staleness in (
@@ -270,17 +261,10 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
             for who in (everybody[client] for client in cohort):
                 down = method.send(server, who, round)
                 plan = method.plan(tasks.setting, who, round)
-                _check_sizes(
-                    method,
-                    down,
-                    plan.down,
-                    (f"what travels down; {who!r}, round {round}"),
-                )
+                where = f"what travels down; {who!r}, round {round}"
+                _check_sizes(method, down, plan.down, where)
                 turns.append((who, down, states[who.client]))
-            before = (
-                read_bits([(down, state) for _, down, state in turns]),
-                read_bits(server),
-            )
+            before = read_bits([server, [turn[1:] for turn in turns]])
             came = {
                 who.client: _train_client(method, kit, who, round, down, state)
                 for who, down, state in turns
@@ -290,18 +274,14 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                     _train_client(other, kit, who, round, down, state)
                 ) == read_bits(came[who.client])
                 require(
-                    same, (f"the same bits from training twice; {who!r}, round {round}")
+                    same, f"the same bits from training twice; {who!r}, round {round}"
                 )
             arrivals = []
             for who, _, _ in turns:
                 values, state = came[who.client]
                 plan = method.plan(tasks.setting, who, round)
-                _check_sizes(
-                    method,
-                    values,
-                    plan.up,
-                    (f"what travels up; {who!r}, round {round}"),
-                )
+                where = f"what travels up; {who!r}, round {round}"
+                _check_sizes(method, values, plan.up, where)
                 values = _put_through_checkpoint(values, f"what {who!r} sends")
                 before_sent = read_bits(state)
                 states[who.client] = _put_through_checkpoint(
@@ -309,29 +289,25 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
                 )
                 require(
                     read_bits(state) == before_sent,
-                    ("`sent` to change none of its arguments"),
+                    "`sent` to change none of its arguments",
                 )
                 arrivals.append(Arrival(who, staleness, values, 1.0 - staleness / 4))
             sent = read_bits([arrival.values for arrival in arrivals])
             try:
                 after, losses = method.merge(kit, server, arrivals, round + staleness)
             except (KeyError, IndexError) as error:
-                complaint = (
-                    f"a merge that takes any part of the cohort; clients "
+                raise AssertionError(
+                    "expected a merge that takes any part of the cohort; clients "
                     f"{cohort}: {error!r}"
-                )
-                raise AssertionError(f"expected {complaint}") from error
-            told = (
-                read_bits([(down, state) for _, down, state in turns]),
-                read_bits(server),
-            )
+                ) from error
+            untouched = read_bits([server, [turn[1:] for turn in turns]]) == before
             require(
-                told == before,
-                ("merge to leave alone what was sent, and the state it was given"),
+                untouched,
+                "merge to leave alone what was sent, and the state it was given",
             )
             require(
                 read_bits([a.values for a in arrivals]) == sent,
-                ("merge to leave its arrivals alone"),
+                "merge to leave its arrivals alone",
             )
             _check_losses(method, losses, scenario)
             server = _put_through_checkpoint(after, "the server's state")
@@ -351,7 +327,7 @@ def _train_client(
     came: tuple[Any, Any] = method.train(kit, who, round, down, state)
     require(
         read_bits([down, state]) == before,
-        (f"train to change none of its arguments; {who!r}"),
+        f"train to change none of its arguments; {who!r}",
     )
     untouched = torch.equal(torch.get_rng_state(), generator)
     require(untouched, "no use of PyTorch's global generator: the kit has keyed ones")
@@ -361,7 +337,7 @@ def _train_client(
 def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
     require(
         set(values) == set(planned),
-        (f"fields {sorted(planned)}, got {sorted(values)}: {where}"),
+        f"fields {sorted(planned)}, got {sorted(values)}: {where}",
     )
     for name, of_plan in planned.items():
         entries = values[name].numel()
@@ -375,13 +351,12 @@ def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
 def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
     for prototype, measured in losses.items():
         require(
-            prototype in scenario.prototypes,
-            (f"losses by prototype, got {prototype!r}"),
+            prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}"
         )
         for name, value in measured.items():
             declared = name in (*method.losses, "kd_loss") and math.isfinite(value)
             require(
-                declared, (f"finite losses out of {method.losses}, got {name}: {value}")
+                declared, f"finite losses out of {method.losses}, got {name}: {value}"
             )
 
 
@@ -425,11 +400,11 @@ def _check_workload(scenario: Scenario) -> None:
     once = _play_workload(scenario)
     require(
         _play_workload(scenario, workers=2) == once,
-        ("the same bits from one process and from two"),
+        "the same bits from one process and from two",
     )
     require(
         _play_workload(scenario, resumed=True) == once,
-        ("to go on alike from a checkpoint"),
+        "to go on alike from a checkpoint",
     )
     if scenario.method.made.workload == Method.workload:
         apart = _play_workload(
@@ -469,10 +444,8 @@ def _play_workload(
         flying = begun(2, [0, 1, 2, 3])
         if resumed:
             facts, arrays = workload.state()
-            facts, arrays = (
-                put_through_json(facts),
-                {k: v.copy() for k, v in arrays.items()},
-            )
+            facts = put_through_json(facts)
+            arrays = {k: v.copy() for k, v in arrays.items()}
             workload.close()
             workload = make(scenario, Streams(scenario.seed), workers=workers)
             workload.restore(facts, arrays)
@@ -483,15 +456,10 @@ def _play_workload(
         for client in (0, 3):
             workload.discard(flying.pop(client))
         lost_own, lost_server = _split_state(workload.state())
-        traces = [
-            client
-            for client in ("0", "3")
-            if lost_own.get(client) != states.get(client)
-        ]
-        clean = not traces and lost_server == server
+        clean = all(lost_own.get(one) == states.get(one) for one in ("0", "3"))
         require(
-            clean,
-            ("lost uploads to leave no trace in the states of server and clients"),
+            clean and lost_server == server,
+            "lost uploads to leave no trace in the states of server and clients",
         )
         outcomes.append(workload.merge(2, [flying.pop(1)]))
         flying |= begun(3, [0, 1])

@@ -5,16 +5,22 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from simfed.ground.registry import registry
-from simfed.testing.common import no_global_randomness, require
+from simfed.testing.common import no_global_randomness, read_bits, require
+
+if TYPE_CHECKING:
+    import torch
+
+    from simfed.learn.data import Dataset
 
 
 def check_model(
-    factory: Callable[..., Any],
+    factory: Callable[..., torch.nn.Module],
     input_shape: tuple[int, ...] = (1, 28, 28),
     classes: int = 10,
 ) -> None:
@@ -52,18 +58,15 @@ def check_model(
         model, again, other = (
             build_model(factory, input_shape, classes, seed=n) for n in (1, 1, 2)
         )
-    same, changed = (
-        _is_same(_copy_state(model), _copy_state(again)),
-        not _is_same(_copy_state(model), _copy_state(other)),
-    )
-    require(same, "the same weights from the same seed")
-    require(changed, "other weights from another seed")
+    first, second, third = (read_bits(m.state_dict()) for m in (model, again, other))
+    require(first == second, "the same weights from the same seed")
+    require(first != third, "other weights from another seed")
     declared = getattr(factory, "facts", None)
     if callable(declared):
         counted = count_facts(factory, input_shape, classes)
         require(
             declared(input_shape, classes) == counted,
-            (f"the facts that it has: {counted}"),
+            f"the facts that it has: {counted}",
         )
     generator = torch.Generator().manual_seed(3)
     images = torch.randn(4, *input_shape, generator=generator)
@@ -74,24 +77,13 @@ def check_model(
     before = torch.get_rng_state()
     _check_evaluation(model, images, classes)
     twins = (model, again, plain(model))  # copied before a pass moves its statistics
-    first, second, ordinary = (_train_pass(m, images, labels) for m in twins)
-    require(_is_same(first, second), "the same bits from the same training pass")
-    require(
-        _is_same(first, ordinary),
-        "fast layers that compute and differentiate as their plain() does",
-    )
+    came, repeated, ordinary = (_train_pass(m, images, labels) for m in twins)
+    same = read_bits(came) == read_bits(repeated)
+    require(same, "the same bits from the same training pass")
+    same = all(came[name].equal(ordinary[name]) for name in came)
+    require(same, "fast layers that compute and differentiate as their plain() does")
     untouched = torch.equal(before, torch.get_rng_state())
     require(untouched, "passes that draw no random numbers, such as dropout does")
-
-
-def _copy_state(module: Any) -> dict[str, Any]:
-    return {name: value.clone() for name, value in module.state_dict().items()}
-
-
-def _is_same(one: dict[str, Any], other: dict[str, Any]) -> bool:
-    return one.keys() == other.keys() and all(
-        one[name].equal(other[name]) for name in one
-    )
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
@@ -106,7 +98,7 @@ def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
     gradients = torch.autograd.grad(loss, trainable, allow_unused=True)
     missing = [name for name, g in zip(names, gradients, strict=True) if g is None]
     require(
-        not missing, (f"a gradient for every trainable parameter, none for {missing}")
+        not missing, f"a gradient for every trainable parameter, none for {missing}"
     )
     return {**dict(module.named_buffers()), **dict(zip(names, gradients, strict=True))}
 
@@ -115,7 +107,7 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     import torch
 
     module.eval()
-    before = _copy_state(module)
+    before = read_bits(module.state_dict())
     with torch.no_grad():
         logits, alone = (
             module(images),
@@ -133,13 +125,11 @@ def _check_evaluation(module: Any, images: Any, classes: int) -> None:
     scale = float(logits.abs().max())
     same = torch.allclose(logits, alone, rtol=1e-4, atol=1e-5 * scale)
     require(same, "logits of a sample that do not hang on the samples beside it")
-    require(
-        _is_same(_copy_state(module), before),
-        ("buffers that evaluation mode leaves alone"),
-    )
+    untouched = read_bits(module.state_dict()) == before
+    require(untouched, "buffers that evaluation mode leaves alone")
 
 
-def check_dataset(load: Callable[[], Any]) -> None:
+def check_dataset(load: Callable[[], Dataset]) -> None:
     """Check a data set, a function without arguments that returns a `Dataset`.
 
     - shapes, types and labels fit together (`simfed.learn.data.Dataset` itself refuses
@@ -173,11 +163,11 @@ def check_dataset(load: Callable[[], Any]) -> None:
         sound = values.dtype == kind and values.shape == images.shape
         require(
             sound and bool(np.isfinite(values).all()),
-            ("finite float32 normalised samples"),
+            "finite float32 normalised samples",
         )
 
 
-def check_device(part: Any) -> None:
+def check_device(part: str | Path | Callable[[], str | Path]) -> None:
     """Check a device: the path of a calibration profile, or a function that returns it.
 
     - it can be read (which refuses what makes no sense), and says what it is;
@@ -203,7 +193,7 @@ def check_device(part: Any) -> None:
     ]
     require(
         not names or profile.name in names,
-        (f"the name {profile.name!r} to be registered under"),
+        f"the name {profile.name!r} to be registered under",
     )
     for (quantity, model, strategy), curve in profile.curves.items():
         if not isinstance(curve, Fitted):
@@ -216,5 +206,5 @@ def check_device(part: Any) -> None:
         if model in registry("model") and shape.input_shape:
             counted = ModelWork.of(model_facts(model, shape.input_shape, shape.classes))
             require(
-                shape == counted, (f"measured_on.{model} as it is counted: {counted!r}")
+                shape == counted, f"measured_on.{model} as it is counted: {counted!r}"
             )

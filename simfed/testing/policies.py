@@ -48,18 +48,18 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
         story = _play_story(make())
         require(
             _play_story(make()) == story,
-            ("the same pulls from the same generators and rewards"),
+            "the same pulls from the same generators and rewards",
         )
         one, other = make(), make()
         _play_story(other, client=1)
         require(
-            _play_story(one) == story, ("nothing shared between two clients' objects")
+            _play_story(one) == story, "nothing shared between two clients' objects"
         )
         require(_play_story(make(), watched=True) == story, "values to change nothing")
         if not policy.learns:
             require(
                 _play_story(make(), paid=False) == story,
-                ("rewards to make no difference"),
+                "rewards to make no difference",
             )
         _check_forced_pulls(make())
 
@@ -107,7 +107,7 @@ def _check_values(policy: Policy) -> None:
     sized = len(values) == len(policy.arms)
     require(
         sized and not any(map(math.isinf, values)),
-        ("a number, or NaN, per arm in `values`"),
+        "a number, or NaN, per arm in `values`",
     )
 
 
@@ -118,7 +118,7 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
     require(pull.choice in free, f"a choice of {sorted(free)}, got {pull.choice!r}")
     require(
         0 < pull.probability <= 1,
-        (f"a probability above 0, up to 1, got {pull.probability!r}"),
+        f"a probability above 0, up to 1, got {pull.probability!r}",
     )
     if pull.k is not None:
         Level.read(pull.k)

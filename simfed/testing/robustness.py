@@ -49,7 +49,7 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
             merged = rule.merge(fields)
             where = f"; {uploads} uploads"
             require(
-                read_bits(fields) == before, (f"arguments that are left alone{where}")
+                read_bits(fields) == before, f"arguments that are left alone{where}"
             )
             require(set(merged) == set(fields), f"an answer to every field{where}")
             for name, rows in merged.items():
@@ -57,12 +57,11 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
                 right = shaped and rows.dtype == torch.float32
                 require(right, f"float32 vectors of {name}{where}")
                 require(
-                    bool(torch.isfinite(rows).all()),
-                    (f"finite numbers of {name}{where}"),
+                    bool(torch.isfinite(rows).all()), f"finite numbers of {name}{where}"
                 )
             require(
                 read_bits(again.merge(fields)) == read_bits(merged),
-                (f"the same bits twice{where}"),
+                f"the same bits twice{where}",
             )
             same = {
                 name: field[:1].repeat(uploads, 1) for name, field in fields.items()
@@ -73,7 +72,7 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
                 shorter = bool((rows.norm(dim=1) < same[name][0].norm()).all())
                 require(
                     close or shorter,
-                    (f"what all agree on, or less of it, as {name}{where}"),
+                    f"what all agree on, or less of it, as {name}{where}",
                 )
         size = Size("any", 50, 0, 1, 9)
         few, many = (
@@ -133,13 +132,12 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
             and acts["samples"].dtype == samples.dtype
         )
         require(
-            alike and acts["labels"].shape == labels.shape,
-            ("as many samples and labels"),
+            alike and acts["labels"].shape == labels.shape, "as many samples and labels"
         )
         are_classes = bool(((acts["labels"] >= 0) & (acts["labels"] < 3)).all())
         require(
             are_classes and acts["labels"].dtype == labels.dtype,
-            ("labels that are classes"),
+            "labels that are classes",
         )
         for name, most in (("crafted", 0), ("agreed", 4), ("alone", 1)):
             shaped = acts[name].shape in ((30,), *([(most, 30)] if most else []))

@@ -99,9 +99,7 @@ def test_all_orders_of_few_are_equally_likely(d):
 
 def test_neighbouring_positions_go_to_independent_places():
     d, keys = 10_000, 3000
-    places = np.array(
-        [permute(np.array([4321, 4322]), d, key) for key in range(keys)]
-    )
+    places = np.array([permute(np.array([4321, 4322]), d, key) for key in range(keys)])
     table, _, _ = np.histogram2d(*places.T, bins=8, range=[[0, d], [0, d]])
     assert chisquare(table.sum(axis=0)).pvalue > 1e-4
     assert chisquare(table.sum(axis=1)).pvalue > 1e-4

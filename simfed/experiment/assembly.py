@@ -127,11 +127,9 @@ class WorldParts:
         It is nobody's client, so its draws are keyed by -1.
         """
         spec = self.world.server.device
-        return (
-            None
-            if spec is None
-            else self.build_processor(spec).client(self.streams, -1)
-        )
+        if spec is None:
+            return None
+        return self.build_processor(spec).client(self.streams, -1)
 
     def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
         """Yield the server's device, with its key."""
@@ -187,17 +185,16 @@ class WorldParts:
         )
 
     def build_processor(self, spec: DeviceSpec) -> Processor:
-        """Return the processor that a device section describes."""
-        return build_processor(spec, self._profile_of(spec), self.streams)
+        """Return the processor that a device section describes.
 
-    def _profile_of(self, spec: DeviceSpec) -> Profile:
-        """Return the device's profile.
-
-        An empty one where the scenario states the times.
+        Its profile is empty where the scenario states the times.
         """
-        if spec.profile is None:
-            return Profile("times said in the scenario", "table", {})
-        return self.profiles[spec.profile]
+        profile = (
+            Profile("times said in the scenario", "table", {})
+            if spec.profile is None
+            else self.profiles[spec.profile]
+        )
+        return build_processor(spec, profile, self.streams)
 
 
 class Parts(WorldParts):
@@ -240,15 +237,15 @@ class Parts(WorldParts):
     @cached_property
     def recorded(self) -> dict[str, RecordedRun]:
         """Run directory → its recorded arms and sizes, for `policy.arms_from`."""
-        named: dict[str, str] = {}
+        recorded: dict[str, RecordedRun] = {}
         for i, group in enumerate(self.scenario.clients):
             run = self.scenario.policy_of_group(group).arms_from
-            if run is not None:
-                named.setdefault(run, self.scenario.policy_key(i))
-        return {
-            run: self._read_recorded(run, f"{policy}.arms_from")
-            for run, policy in named.items()
-        }
+            if run is not None and run not in recorded:
+                from simfed.sim import RecordedRun  # brings simpy
+
+                with within(f"{self.scenario.policy_key(i)}.arms_from"):
+                    recorded[run] = RecordedRun(open_run(run))
+        return recorded
 
     def columns(self) -> list[FleetColumn]:
         """Return the quantities of all clients, fixed or drawn, group by group."""
@@ -340,14 +337,14 @@ class Parts(WorldParts):
     @cached_property
     def _policy_makers(self) -> list[Callable[[int], Policy]]:
         """Group index → a function that makes the policy of a client of this id."""
-        return [self._policy_maker(group) for group in self.scenario.clients]
+        return [self._make_policy_maker(group) for group in self.scenario.clients]
 
-    def _policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
+    def _make_policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
+        from simfed.policy import serves_all
+
         run = self.scenario.policy_of_group(group).arms_from
         if run is not None:
             return partial(self.replay, self.recorded[run])
-        from simfed.policy import serves_all
-
         make = make_policy_maker(self.scenario, group)
         first = make()
         return (lambda client: first) if serves_all(first) else (lambda client: make())
@@ -380,7 +377,12 @@ class Parts(WorldParts):
         spec = self.scenario.aggregation.edge_servers
         if spec is None:
             return []
-        nodes, node_of_client = self.topology.end_at(self._tier(spec.at))
+        from simfed.net import Tier
+
+        tiers = self.scenario.network.tiers
+        count = next(tier.count for tier in tiers if tier.name == spec.at)
+        names = [Tier(spec.at, count).node(k) for k in range(count)]
+        nodes, node_of_client = self.topology.end_at(names)
         processor = None if spec.device is None else self.build_processor(spec.device)
         rhythm = None if spec.restarts is None else spec.restarts.build()
         streams = self.streams
@@ -395,30 +397,12 @@ class Parts(WorldParts):
             for k, name in enumerate(nodes)
         ]
 
-    def _tier(self, name: str) -> list[str]:
-        from simfed.net import Tier
-
-        count = next(
-            tier.count for tier in self.scenario.network.tiers if tier.name == name
-        )
-        tier = Tier(name, count)
-        return [tier.node(k) for k in range(count)]
-
-    @staticmethod
-    def _read_recorded(run: str, where: str) -> RecordedRun:
-        from simfed.sim import RecordedRun  # brings simpy
-
-        with within(where):
-            return RecordedRun(open_run(run))
-
 
 def make_parts(world: World, source: str | Path | None) -> WorldParts:
     """Return the parts of a world, of a scenario all of them."""
-    return (
-        Parts(world, source)
-        if isinstance(world, Scenario)
-        else WorldParts(world, source)
-    )
+    if isinstance(world, Scenario):
+        return Parts(world, source)
+    return WorldParts(world, source)
 
 
 def check_data(scenario: Scenario) -> None:
@@ -485,7 +469,7 @@ def check_data(scenario: Scenario) -> None:
         )
         raise InputError(allowed, where="dataset.public", got=public)
     most, shards = (samples - public) // clients, data.partition.shards_per_client
-    if data.partition.kind == "shards" and shards > most:
+    if kind == "shards" and shards > most:
         allowed = f"at most {most}, so that no shard is empty"
         where = "dataset.partition.shards_per_client"
         raise InputError(allowed, where=where, got=shards)
@@ -522,10 +506,7 @@ def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
         except InputError as error:
             rows.append((name, str(error)))
             continue
-        about = (
-            profile.provenance.get("description")
-            or profile.provenance.get("source")
-            or ""
-        )
+        told = profile.provenance
+        about = told.get("description") or told.get("source") or ""
         rows.append((name, f"{profile.kind}; {about}".rstrip("; ")))
     return rows

@@ -151,13 +151,11 @@ class Checks:
 
     def _arms_and_forced(self, index: int) -> tuple[Choice, ...]:
         """Return a group's arms, and the one that everybody plays after a rollback."""
-        scenario = self.scenario
-        recorded = (
-            scenario.policy_of_group(scenario.clients[index]).arms_from is not None
-        )
-        if self._time_only or recorded:
-            return self._arms(index)
-        return tuple(dict.fromkeys((*self._arms(index), *scenario.forced_arms)))
+        arms = self._arms(index)
+        policy = self.scenario.policy_of_group(self.scenario.clients[index])
+        if self._time_only or policy.arms_from is not None:
+            return arms
+        return tuple(dict.fromkeys((*arms, *self.scenario.forced_arms)))
 
     def _at_both_ends(
         self, index: int, arms: Iterable[Choice], plan: Plan
@@ -208,8 +206,8 @@ class Checks:
             times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
         for where, spec in self._parts.server_devices():
             if spec is not None:
-                of_server = self._server_work()
-                times[where] = _tell_work(self._parts.build_processor(spec), of_server)
+                processor = self._parts.build_processor(spec)
+                times[where] = _tell_work(processor, self._server_work())
         return times
 
     def _client_work(self, index: int) -> Iterator[Work]:
@@ -287,10 +285,8 @@ class Checks:
 
     def _check_failure(self, index: int) -> None:
         """Check that only a message that is sent can be lost."""
-        failure, method = (
-            self.scenario.clients[index].failure,
-            self.scenario.method.kind,
-        )
+        failure = self.scenario.clients[index].failure
+        method = self.scenario.method.kind
         plan = self.tasks.task(2, self.fleet.first(index), 1).plan
         for way, rate, fields in (
             ("download", failure.download, plan.down),
@@ -318,10 +314,8 @@ class Checks:
                 "send: large owners count twice over (selection uniform, or a method "
                 "that counts all alike, does so once)"
             )
-        of_clients, of_server = (
-            scenario.training.momentum,
-            getattr(method.made, "momentum", 0.0),
-        )
+        of_clients = scenario.training.momentum
+        of_server = getattr(method.made, "momentum", 0.0)
         if of_clients and of_server:
             sentences.append(
                 f"training.momentum {of_clients:g} at the clients, and method.beta1 "

@@ -136,11 +136,9 @@ def run(
         makers["store"] = lambda: import_part("simfed.learn.store:Store")(memory, kept)
 
     def workload() -> Workload:
-        return (
-            make_time_only_workload(parts)
-            if time_only
-            else _make_learning(parts, count, device, trajectories, makers)
-        )
+        if time_only:
+            return make_time_only_workload(parts)
+        return _make_learning(parts, count, device, trajectories, makers)
 
     with contextlib.ExitStack() as stack:
         if dask is not None:
@@ -200,35 +198,59 @@ def carry_out_run(
             stack.enter_context(reserve(out, overwrite=overwrite, resume=resume))
         try:
             at_start, begun = collect_facts_at_start(parts, mode, device), None
+            kept = ({}, "") if out is None else make_self_contained(parts)
             if out is not None and resume:
-                begun = _find_begun(parts, out, mode, device, at_start)
+                begun = RunDirectory.resume(
+                    out,
+                    scenario_yaml=kept[1],
+                    mode=mode,
+                    device=device,
+                    manifest=at_start,
+                    beside=kept[0],
+                )
                 if begun is not None and begun.finished:
                     begun.tidy()
                     return open_run(begun.path)
             workload = stack.enter_context(contextlib.closing(make_workload()))
             # only now, when nothing is left that could be refused at once
             if out is not None:
-                directory = begun or _create_directory(
-                    parts, out, at_start, overwrite=overwrite
+                directory = begun or RunDirectory.create(
+                    out,
+                    scenario_yaml=kept[1],
+                    manifest=at_start,
+                    overwrite=overwrite,
+                    beside=kept[0],
                 )
                 directory.go_on()
                 recorder = directory.recorder(own=parts.own_columns)
-            if mode == "deployed" or (mode == "full" and directory is not None):
-                away = mode == "deployed"
+            away = mode == "deployed"
+            if away or (mode == "full" and directory is not None):
                 workload = _make_journaled(parts, workload, directory, elsewhere=away)
             simulation = make_simulation(parts, workload, recorder)
-            shown = _make_progress(progress, parts)
+            shown = RunProgress(scenario.rounds) if progress is True else progress
+            if isinstance(shown, RunProgress):
+                shown.measure = parts.measure
             observer = (
                 stack.enter_context(beside(parts, simulation)) if beside else None
             )
             save_every = scenario.checkpoint.every
-            _play_rounds(simulation, workload, directory, shown, save_every, observer)
+            _play_rounds(
+                simulation, workload, directory, shown or None, save_every, observer
+            )
             if isinstance(workload, Journaled):
                 workload.note_open()
-            facts_at_end = _collect_facts_at_end(parts, workload, simulation, directory)
-            facts_of_caller = at_end()
-            facts_at_end["warnings"] += facts_of_caller.pop("warnings", [])
-            facts_at_end |= facts_of_caller
+            of_caller = at_end()
+            facts_at_end: dict[str, Plain] = {
+                "warnings": [
+                    *Checks(parts).warnings(),
+                    *getattr(workload, "warnings", ()),
+                    *(directory.manifest["warnings"] if directory is not None else ()),
+                    *of_caller.pop("warnings", ()),
+                ],
+                "wall_s": {"total": 0.0, **simulation.wall_s()},
+                "learning_wall_s": dict(workload.timings()),
+                **of_caller,
+            }
             summary = summarise(
                 recorder.table, scenario.clients_of_prototype, parts.measure
             )
@@ -290,31 +312,6 @@ def accept_as(
         raise InputError(f"a {name}, its file or a mapping", where=name, got=value)
     path = Path(value)
     return load(path), path if source is None else source
-
-
-def _create_directory(
-    parts: Parts, out: str | Path, at_start: dict[str, Plain], *, overwrite: bool
-) -> RunDirectory:
-    """Create a run directory, with copies of the files that its scenario names."""
-    beside, text = make_self_contained(parts)
-    return RunDirectory.create(
-        out, scenario_yaml=text, manifest=at_start, overwrite=overwrite, beside=beside
-    )
-
-
-def _find_begun(
-    parts: Parts, out: str | Path, mode: str, device: str, at_start: dict[str, Plain]
-) -> RunDirectory | None:
-    """Return the directory of this run in `out`; None where it has not begun."""
-    beside, text = make_self_contained(parts)
-    return RunDirectory.resume(
-        out,
-        scenario_yaml=text,
-        mode=mode,
-        device=device,
-        manifest=at_start,
-        beside=beside,
-    )
 
 
 def make_time_only_workload(parts: Parts) -> Workload:
@@ -542,22 +539,25 @@ def _play_rounds(
 
     Where there is a checkpoint, it plays again up to there, and learning goes on.
     """
-    learning = workload if isinstance(workload, Journaled) else None
-    last = directory.last if directory is not None and learning is not None else None
+    # what a checkpoint needs: a journal of what was learned, and a place
+    kept = None
+    if isinstance(workload, Journaled) and directory is not None:
+        kept = workload, directory
+    last = None if kept is None else kept[1].last
 
     def save(round: int) -> bool:
-        assert directory is not None
-        assert learning is not None
+        assert kept is not None
+        learning, place = kept
         if learning.live:
-            directory.save_checkpoint(round, *learning.state())
+            place.save_checkpoint(round, *learning.state())
         return learning.live
 
     def play_again(round: int) -> int:
-        if last is None or learning is None or round > last.round:
+        if last is None or kept is None or round > last.round:
             return 0
         if round == last.round:
             try:
-                learning.take_up(last.facts, last.arrays)
+                kept[0].take_up(last.facts, last.arrays)
             except InputError:
                 raise
             except (LookupError, TypeError, ValueError) as error:
@@ -583,22 +583,13 @@ def _play_rounds(
             simulation.run(
                 progress=tell,
                 stop_requested=ctrl_c.asked,
-                save=save if directory is not None and learning is not None else None,
+                save=None if kept is None else save,
                 save_every=save_every,
                 plays_again=play_again,
             )
         except OtherDecisions as error:
             assert directory is not None
             raise RunFailed("; ".join([str(error), *directory.warnings])) from None
-
-
-def _make_progress(
-    progress: bool | Progress, parts: Parts
-) -> RunProgress | Progress | None:
-    shown = RunProgress(parts.scenario.rounds) if progress is True else progress or None
-    if isinstance(shown, RunProgress):
-        shown.measure = parts.measure
-    return shown
 
 
 def settle_error(
@@ -687,25 +678,6 @@ def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Pl
         **({} if parts.measure == ACCURACY else {"measure": parts.measure.plain()}),
         **({"owned": parts.owned.plain()} if mode == "full" else {}),
         **({"privacy": account.plain()} if (account := parts.account()) else {}),
-    }
-
-
-def _collect_facts_at_end(
-    parts: Parts,
-    workload: Workload,
-    simulation: Simulation,
-    directory: RunDirectory | None,
-) -> dict[str, Plain]:
-    """Return the manifest's facts that are known after the last round."""
-    resumed = directory.manifest["warnings"] if directory is not None else ()
-    return {
-        "warnings": [
-            *Checks(parts).warnings(),
-            *getattr(workload, "warnings", ()),
-            *resumed,
-        ],
-        "wall_s": {"total": 0.0, **simulation.wall_s()},
-        "learning_wall_s": dict(workload.timings()),
     }
 
 

@@ -67,7 +67,7 @@ class InputError(SimfedError, ValueError):
 
     def changed(self, **changes: object) -> InputError:
         """Return a copy with another `where`, `got`, `problem` or `hint`."""
-        return _make_error({**self._values(), **changes})
+        return _make_error({**vars(self), **changes})
 
     def within(self, outer: str) -> InputError:
         """Return the same error, seen from further out: `outer` goes before `where`."""
@@ -85,10 +85,7 @@ class InputError(SimfedError, ValueError):
 
     # keyword-only arguments do not survive pickling
     def __reduce__(self) -> tuple[object, ...]:
-        return _make_error, (self._values(),)
-
-    def _values(self) -> dict[str, Plain]:
-        return {name: getattr(self, name) for name in _PARTS}
+        return _make_error, (vars(self),)
 
 
 MOST_ERRORS = 20
@@ -227,8 +224,6 @@ def _format_value(value: object) -> str:
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-_PARTS = ("allowed", "where", "got", "problem", "hint")
-
-
 def _make_error(values: dict[str, Plain]) -> InputError:
-    return InputError(**values)
+    names = "allowed", "where", "got", "problem", "hint"
+    return InputError(**{name: values[name] for name in names})

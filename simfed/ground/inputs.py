@@ -56,10 +56,8 @@ def check_file(path: str | os.PathLike[str], most_bytes: int = MOST_FILE_BYTES) 
             "a file", where=str(path), problem="this is a device or a pipe"
         )
     if status.st_size > most_bytes:
-        allowed, got = (
-            f"a file of at most {most_bytes:,} bytes",
-            f"{status.st_size:,} bytes",
-        )
+        allowed = f"a file of at most {most_bytes:,} bytes"
+        got = f"{status.st_size:,} bytes"
         raise InputError(allowed, where=str(path), got=got)
     return status.st_size
 

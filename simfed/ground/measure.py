@@ -89,11 +89,9 @@ class Measure:
 
         Sign: `+` to say it of positive ones, too.
         """
-        return (
-            f"{100 * difference:{sign}.1f} points"
-            if self.is_share
-            else f"{difference:{sign}.3g}"
-        )
+        if self.is_share:
+            return f"{100 * difference:{sign}.1f} points"
+        return f"{difference:{sign}.3g}"
 
     def steps(self, values: Iterable[float], shares: Iterable[float]) -> list[float]:
         """Return round numbers, from the easiest to the hardest.

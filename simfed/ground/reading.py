@@ -145,23 +145,17 @@ def _explain_problem(problem: str, mark: Any, text: str) -> tuple[str, Any]:
         or "mapping values are not allowed" in problem
     ):
         for number in (mark.line, mark.line - 1):
-            glued = (
-                _GLUED.fullmatch(lines[number]) if 0 <= number < len(lines) else None
-            )
-            if glued:
+            inside = 0 <= number < len(lines)
+            if inside and (glued := _GLUED.fullmatch(lines[number])):
                 key, value = glued.groups()
-                return f"a space follows a colon: '{key}: {value.strip()}'", _Line(
-                    number
-                )
+                problem = f"a space follows a colon: '{key}: {value.strip()}'"
+                return problem, _Line(number)
         if "could not" in problem:
-            return "a line that is neither 'key: value' nor '- item'", _Line(
-                max(mark.line - 1, 0)
-            )
-        if here[: mark.column].count(":"):
-            return (
-                "a second ': ' in one line; text with a colon belongs in quotes",
-                mark,
-            )
+            problem = "a line that is neither 'key: value' nor '- item'"
+            return problem, _Line(max(mark.line - 1, 0))
+        if ":" in here[: mark.column]:
+            problem = "a second ': ' in one line; text with a colon belongs in quotes"
+            return problem, mark
         return _INDENTED, mark
     if "'\\t'" in problem or "\t" in here[: len(here) - len(here.lstrip())]:
         return "a tab, where YAML indents with spaces alone", mark
@@ -256,16 +250,14 @@ def _find_problem(node: yaml.Node) -> str | None:
     text = node.value
     if kind == "str" and re.search("[\0\ud800-\udfff]", text):
         return "text with a null byte or half a character"
-    if kind == "str" and (
-        steers := re.search("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)
-    ):
+    steers = re.search("[\x01-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]", text)
+    if kind == "str" and steers:
         return f"text with the control character U+{ord(steers[0]):04X}"
     if kind not in ("int", "float"):
         return None
     if len(text) > _MOST_DIGITS:
-        return (
-            f"a number of {len(text):,} characters, where {_MOST_DIGITS:,} are allowed"
-        )
+        most = f"where {_MOST_DIGITS:,} are allowed"
+        return f"a number of {len(text):,} characters, {most}"
     if ":" in text:
         return f"{text} is a number to the base 60 in YAML 1.1; '{text}' is text"
     if kind == "int" and re.match(r"[-+]?0[0-7_]+$", text):
@@ -281,13 +273,11 @@ def _construct_mapping(
 ) -> dict[Any, Any]:
     seen: set[Any] = set()
     for key_node, _ in node.value:
-        if key_node.tag == "tag:yaml.org,2002:merge":
+        if key_node.tag == f"{_PLAIN}merge":
             continue  # what it brings stands beneath the keys written here
-        if key_node.tag.endswith(":bool") and key_node.value.lower() not in (
-            "true",
-            "false",
-        ):
-            key_node.tag = "tag:yaml.org,2002:str"  # `on: 2 h` means a key of this name
+        word = key_node.value
+        if key_node.tag == f"{_PLAIN}bool" and word.lower() not in ("true", "false"):
+            key_node.tag = f"{_PLAIN}str"  # `on: 2 h` means a key of this name
         key = loader.construct_object(key_node, deep=True)
         problem = None
         if not isinstance(key, (str, int, float, bool)):

@@ -96,11 +96,8 @@ class Only:
     def __str__(self) -> str:
         if self.values == (None,):
             return f"no {self.key}"
-        return (
-            f"{self.key} {listed(map(format_value, self.values))}"
-            if self.values
-            else self.key
-        )
+        values = listed(map(format_value, self.values))
+        return f"{self.key} {values}" if self.values else self.key
 
 
 def format_value(value: object) -> str:
@@ -151,11 +148,9 @@ class Registry:
 
         Raises: `InputError` with a did-you-mean for a name nobody registered.
         """
-        if name in self._added or name in self._builtin:
-            part = self._added[name] if name in self._added else self._builtin[name]
-            if not isinstance(part, str):
-                return part
-            return import_part(part)
+        part = self._added.get(name, self._builtin.get(name))
+        if part is not None:
+            return import_part(part) if isinstance(part, str) else part
         if name in self._entry_points():
             return self._entry_points()[name].load()
         raise self.unknown(name, where=where)
@@ -268,22 +263,15 @@ def import_file(
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        for known in [
-            known for known in sys.modules if f"{known}.".startswith(f"{name}.")
-        ]:
-            del sys.modules[known]
+        for known in [*sys.modules]:
+            if f"{known}.".startswith(f"{name}."):
+                del sys.modules[known]
         frames = traceback.extract_tb(error.__traceback__)
-        lines = [
-            frame for frame in frames if Path(frame.filename).is_relative_to(found)
-        ]
-        line = (
-            f" ({Path(lines[-1].filename).name}, line {lines[-1].lineno})"
-            if lines
-            else ""
-        )
-        raise InputError(
-            where=where, problem=f"it fails with {type(error).__name__}: {error}{line}"
-        ) from error
+        problem = f"it fails with {type(error).__name__}: {error}"
+        inside = [one for one in frames if Path(one.filename).is_relative_to(found)]
+        if inside:
+            problem += f" ({Path(inside[-1].filename).name}, line {inside[-1].lineno})"
+        raise InputError(where=where, problem=problem) from error
     os.environ[IMPORTS] = os.pathsep.join(
         dict.fromkeys([*_list_named_files(), str(found)])
     )
@@ -299,10 +287,8 @@ def is_consented(path: str | os.PathLike[str]) -> bool:
     named = _list_named_files()
     if found in named or not _find_code(found).is_file():
         return found in named
-    known = {
-        *_list_imported(),
-        *map(compute_code_digest, filter(os.path.exists, named)),
-    }
+    there = filter(os.path.exists, named)
+    known = {*_list_imported(), *map(compute_code_digest, there)}
     return bool(known) and compute_code_digest(found) in known
 
 

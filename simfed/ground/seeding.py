@@ -79,16 +79,12 @@ class Streams:
         >>> bool(drawn[2] == alone[0])
         True
         """
-        key = np.frombuffer(self._digest(purpose, keys)[:8], dtype="<u4").astype(
-            np.uint64
-        )
-        client, number = (
-            np.asarray(client).astype(np.uint64),
-            np.asarray(number).astype(np.uint64),
-        )
+        digest = self._digest(purpose, keys)[:8]
+        key = np.frombuffer(digest, dtype="<u4").astype(np.uint64)
+        who = np.asarray(client).astype(np.uint64)
+        which = np.asarray(number).astype(np.uint64)
         words = philox_4x32(
-            (client & _LOW, client >> _HALF, number & _LOW, number >> _HALF),
-            (key[0], key[1]),
+            (who & _LOW, who >> _HALF, which & _LOW, which >> _HALF), (key[0], key[1])
         )
         bits = (words[0] << np.uint64(21)) | (words[1] >> np.uint64(11))  # 53 of them
         uniforms: Floats = (bits.astype(np.float64) + 0.5) * 2.0**-53 * (1 - 2.0**-53)

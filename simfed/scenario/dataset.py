@@ -132,12 +132,8 @@ class Partition(Section):
 def _locate_path(value: Any, info: ValidationInfo) -> str:
     if not isinstance(value, str) or not value:
         raise InputError("the name of a file or folder", got=value)
-    folder = (info.context or {}).get("folder")
-    return (
-        os.path.expanduser(value)
-        if folder is None
-        else str(Path(folder) / Path(value).expanduser())
-    )
+    folder = (info.context or {}).get("folder", "")
+    return str(Path(folder) / Path(value).expanduser())
 
 
 # Unlike `FoundFile`, this is not copied into runs: data are large, and their digest is
@@ -321,31 +317,17 @@ class DatasetSpec(Section):
     @property
     def paths(self) -> dict[str, str]:
         """Key → path of each file and folder that the section names."""
-        keys = (
-            "file",
-            "table",
-            "folder",
-            "leaf",
-            "huggingface",
-            "root",
-            "test",
-            "public_file",
-        )
-        return {key: path for key in keys if (path := getattr(self, key)) is not None}
+        keys = {*SOURCES, "root", "test", "public_file"} - {"name", "torchvision"}
+        known = (key for key in type(self).model_fields if key in keys)
+        return {key: path for key in known if (path := getattr(self, key)) is not None}
 
 
 def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
     """Return the partition of a data set that names none: by owners if it has some."""
     if "name" in written:
-        named = written["name"]
-        entry = (
-            registry("dataset").get(named)
-            if named in registry("dataset").names()
-            else None
-        )
-        if getattr(getattr(entry, "facts", None), "owners", 0):
-            return "natural"
-        return "dirichlet"
+        named, known = written["name"], registry("dataset")
+        facts = getattr(known.get(named), "facts", None) if named in known else None
+        return "natural" if getattr(facts, "owners", 0) else "dirichlet"
     if written.get("owner") or written.get("leaf"):
         return "natural"
     if written.get("task") == "regression":

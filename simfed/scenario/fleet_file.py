@@ -167,16 +167,13 @@ class FleetServer(ServerSpec):
 
     @model_validator(mode="after")
     def _check_device(self) -> FleetServer:
-        if self.computing is not None and self.computing.file is not None:
+        computing = self.computing
+        if computing is not None and computing.file is not None:
             problem = (
                 "no file beside a server's computing: only nodes' messages have laws"
             )
             raise InputError(where="computing.file", problem=problem)
-        if (
-            self.computing is not None
-            and self.computing.kind == "metered"
-            and not self.device
-        ):
+        if computing is not None and computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
             raise InputError(allowed, where="device")
         return self
@@ -319,12 +316,9 @@ _OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
 
 def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
     world = {key: data[key] for key in _OF_THE_WORLD if key in data}
+    dropped = {"prototype", "k", "policy"}
     groups = [
-        {
-            key: inner
-            for key, inner in group.items()
-            if key not in ("prototype", "k", "policy")
-        }
+        {key: group[key] for key in group if key not in dropped}
         for group in data["clients"]
     ]
     device = (data.get("server") or {}).get("device")

@@ -64,10 +64,8 @@ def load_scenario(
             "a scenario", where=source, problem="this is a study", hint=hint
         )
     if is_fleet(data):
-        problem, hint = (
-            "this is a fleet for an app",
-            "simfed flower run APP_DIR --fleet FILE",
-        )
+        problem = "this is a fleet for an app"
+        hint = "simfed flower run APP_DIR --fleet FILE"
         raise InputError("a scenario", where=source, problem=problem, hint=hint)
     data = apply_overrides(data, overrides, Scenario)
     return validate_scenario(
@@ -199,11 +197,9 @@ def _extend_mapping(
     base = data.pop("extends", None)
     if base is None:
         return data
-    if not isinstance(base, str):
-        raise InputError(
-            "the name of another file", where=f"{source}: extends", got=base
-        )
     with within(f"{source}: extends"):
+        if not isinstance(base, str):
+            raise InputError("the name of another file", got=base)
         check_file(folder / base)
     beneath = read_yaml(folder / base, _seen=_seen)
     dropped = {key for key, value in data.items() if value is None and key in beneath}

@@ -7,8 +7,8 @@ a default of its own.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from functools import cached_property, partial
+from collections.abc import Iterator
+from functools import cached_property
 from typing import Annotated, Any, ClassVar, Literal, cast
 
 import numpy as np
@@ -332,9 +332,8 @@ class SelectionChoice(OfKind):
     @property
     def needs_losses(self) -> bool:
         """True if it looks at clients' own losses."""
-        return bool(
-            getattr(registry("selection").get(self.kind), "needs_losses", False)
-        )
+        kind = registry("selection").get(self.kind)
+        return bool(getattr(kind, "needs_losses", False))
 
 
 class ParticipationSpec(Section):
@@ -648,7 +647,7 @@ class Scenario(World):
         method = _find_method(value.get("method", "fedkd"))
         value = {**value, **_choose_local_work(value.get("training", {}), method)}
         if isinstance(server := value.get("aggregation"), dict):
-            weighs = _weighs_single(value.get)
+            weighs = _weighs_single(value)
             server = _choose_constant_staleness(server, method, weighs=weighs)
             if isinstance(edges := server.get("edge_servers"), dict):
                 weighs = _weighs_single_at_edges(edges)
@@ -723,10 +722,8 @@ class Scenario(World):
     @property
     def public_dealt(self) -> int:
         """Training samples that are kept back for the public set."""
-        own_file = self.dataset.public_file is not None
-        return (
-            self.dataset.public if self.method.made.needs_public and not own_file else 0
-        )
+        dealt = self.method.made.needs_public and self.dataset.public_file is None
+        return self.dataset.public if dealt else 0
 
     @property
     def public_samples(self) -> int:
@@ -760,11 +757,8 @@ class Scenario(World):
 
     def policy_key(self, index: int) -> str:
         """Return where a file has the policy of a group's clients."""
-        return (
-            "policy"
-            if self.clients[index].policy is None
-            else f"clients[{index}].policy"
-        )
+        own = self.clients[index].policy is not None
+        return f"clients[{index}].policy" if own else "policy"
 
     @property
     def forced_arms(self) -> tuple[Choice, ...]:
@@ -785,9 +779,7 @@ class Scenario(World):
     @property
     def backdoor(self) -> Part:
         """The attack whose success evaluations measure; None: there is none."""
-        attacks = [
-            group.attack.made for group in self.clients if group.attack is not None
-        ]
+        attacks = (group.attack.made for group in self.clients if group.attack)
         return next((attack for attack in attacks if attack.marks), None)
 
     def measures_losses(self, group: ClientGroup) -> bool:
@@ -796,10 +788,8 @@ class Scenario(World):
         They are before and after a round: their policy learns from it, or the selection
         looks at it.
         """
-        return (
-            self.policy_of_group(group).learns
-            or self.participation.selection.needs_losses
-        )
+        selects = self.participation.selection.needs_losses
+        return selects or self.policy_of_group(group).learns
 
     def learning_rate_factor(self, round: int) -> float:
         """Return the schedule's factor on both learning rates in a round, from 1 on."""
@@ -819,12 +809,11 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
     Each alone is allowed.
     """
     for find in (
-        _find_missing_parts,
+        _find_unfit_prototypes,
         _find_twofold_work,
         _find_twofold_staleness,
         _find_unfit_arms,
         _find_unused,
-        _find_unfit_prototypes,
         _find_too_few_public,
         _find_unfit_rule,
         _find_unfit_attacks,
@@ -834,23 +823,15 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
         yield from find(scenario)
 
 
-def _find_missing_parts(scenario: Scenario) -> Iterator[InputError]:
-    method = scenario.method
-    if not scenario.prototypes:
-        yield InputError("at least one prototype", where="prototypes", got={})
-    elif not method.made.mixes_prototypes and len(scenario.prototypes) != 1:
-        allowed = f"one prototype with method {method.kind}"
-        yield InputError(allowed, where="prototypes", got=list(scenario.prototypes))
-
-
 def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
-    steps, epochs = scenario.training.local_steps, scenario.training.local_epochs
+    training, method = scenario.training, scenario.method
+    steps, epochs = training.local_steps, training.local_epochs
     if steps is not None and epochs is not None:
         got = f"local_steps {steps}, local_epochs {epochs}"
         yield InputError(
             "either local_steps or local_epochs", where="training", got=got
         )
-    training, method = scenario.training, scenario.method
+    drawn = any(group.local_epochs is not None for group in scenario.clients)
     if method.made.plain_steps and (training.optimizer != "sgd" or training.momentum):
         key = "momentum" if training.momentum else "optimizer"
         yield InputError(
@@ -864,17 +845,13 @@ def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
             where="training.optimizer",
             got=training.optimizer,
         )
-    elif steps == 1 and training.momentum and not _draws_epochs(scenario):
+    elif steps == 1 and training.momentum and not drawn:
         yield InputError(
             "0 with local_steps 1, as momentum begins anew in every round",
             where="training.momentum",
             got=training.momentum,
             hint="more local_steps, or local_epochs",
         )
-
-
-def _draws_epochs(scenario: Scenario) -> bool:
-    return any(group.local_epochs is not None for group in scenario.clients)
 
 
 def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
@@ -885,17 +862,12 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
     """
     method, server = scenario.method, scenario.aggregation
     option, edges = method.made.weighs_staleness, server.edge_servers
-    weighs = _weighs_single(partial(getattr, scenario))
-    nodes: list[tuple[str, Aggregation | EdgeServers, bool]] = [
-        ("aggregation", server, weighs)
-    ]
-    if edges is not None:
-        nodes.append(
-            ("aggregation.edge_servers", edges, _weighs_single_at_edges(edges))
-        )
-    for where, node, weighs in nodes:
-        staleness = node.staleness
-        if staleness is None or staleness.kind == "constant":
+    for where, node, weighs in (
+        ("aggregation", server, _weighs_single(scenario)),
+        ("aggregation.edge_servers", edges, _weighs_single_at_edges(edges)),
+    ):
+        staleness = None if node is None else node.staleness
+        if node is None or staleness is None or staleness.kind == "constant":
             continue
         where = f"{where}.staleness.kind"
         if option:
@@ -984,8 +956,13 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
+    method = scenario.method
     if not scenario.prototypes:
-        return  # said once
+        yield InputError("at least one prototype", where="prototypes", got={})
+        return
+    if not method.made.mixes_prototypes and len(scenario.prototypes) != 1:
+        allowed = f"one prototype with method {method.kind}"
+        yield InputError(allowed, where="prototypes", got=list(scenario.prototypes))
     for i, group in enumerate(scenario.clients):
         if group.prototype not in scenario.prototypes:
             yield InputError(
@@ -1185,27 +1162,27 @@ def _choose_local_work(training: Any, method: type[Method]) -> dict[str, Any]:
     return {"training": {**training, keys[not method.counts_steps]: 1}}
 
 
-def _weighs_single(find: Callable[[str], Any]) -> bool:
+def _weighs_single(scenario: Any) -> bool:
     """Return whether an upload's weight has an effect even where it comes alone.
 
     It has where others arrive while the server works or restarts, or its privacy
-    divides by how many it expects.
-
-    find: name → that section of the scenario, as it was written or read.
+    divides by how many it expects. The scenario may be one as it was written.
     """
     keys = {"server": "device", "faults": "restarts", "privacy": "clip"}
-    return any(_has(find(name), key) for name, key in keys.items())
+    sections = ((_find(scenario, name), key) for name, key in keys.items())
+    return any(_find(section, key) is not None for section, key in sections)
 
 
 def _weighs_single_at_edges(edges: Any) -> bool:
     """Return the same of edge servers, whose own section says it."""
-    return _has(edges, "device") or _has(edges, "restarts")
+    return any(_find(edges, key) is not None for key in ("device", "restarts"))
 
 
-def _has(section: Any, key: str) -> bool:
-    """Return whether a section as it was written says something under a key."""
-    found = section.get if isinstance(section, dict) else partial(getattr, section)
-    return found(key, None) is not None
+def _find(section: Any, key: str) -> Any:
+    """Return a key's value in a section as written or read; None: it has none."""
+    if isinstance(section, dict):
+        return section.get(key)
+    return getattr(section, key, None)
 
 
 def _choose_constant_staleness(
@@ -1232,9 +1209,6 @@ def _choose_constant_staleness(
 def _is_ascend(policy: Any) -> bool:
     if policy is None:
         return True  # the default policy
-    kind = (
-        policy.get("kind", "ascend")
-        if isinstance(policy, dict)
-        else getattr(policy, "kind", "")
-    )
-    return bool(kind == "ascend")
+    if isinstance(policy, dict) and "kind" not in policy:
+        return True
+    return bool(_find(policy, "kind") == "ascend")

@@ -58,9 +58,7 @@ Frequency = Annotated[float, Quantity(FREQUENCY)]
 
 
 def _read_level(value: Any) -> Any:
-    if not isinstance(value, str):
-        return value
-    return Level.read(value).plain
+    return Level.read(value).plain if isinstance(value, str) else value
 
 
 def _tell_share(value: Any) -> str:

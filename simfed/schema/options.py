@@ -135,11 +135,8 @@ class OfKind(Section):
         ((name, option),) = others.items()
         shared = {key: value[key] for key in value if key != name}
         if isinstance(option, Mapping) or name not in registry(cls.registry_kind):
-            return {
-                "kind": name,
-                **(option if isinstance(option, Mapping) else {}),
-                **shared,
-            }
+            inner = option if isinstance(option, Mapping) else {}
+            return {"kind": name, **inner, **shared}
         first = next(iter(cls.list_options(name).fields), "kind")
         return {"kind": name, first: option, **shared}
 
@@ -168,9 +165,9 @@ class OfKind(Section):
             )
             if key in value and not taken_back:
                 try:
-                    context = info.context
-                    read[key] = known.adapters[key].validate_python(
-                        value[key], context=context
+                    adapter = known.adapters[key]
+                    read[key] = adapter.validate_python(
+                        value[key], context=info.context
                     )
                 except ValidationError as error:
                     problems += _list_details(error, key)
@@ -184,9 +181,11 @@ class OfKind(Section):
             key: value[key] for key in value if key not in {**shared, **known.fields}
         }
         refused = (_refuse_key(cls, kind, key, unknown[key]) for key in unknown)
-        first = [] if known.open_ended else [*filter(None, refused)]
+        first: list[InitErrorDetails] = []
         if known.open_ended:
             read |= unknown
+        else:
+            first = [*filter(None, refused)]
         try:
             section = handler(shared if problems else {**shared, **read})
         except ValidationError as error:
@@ -235,21 +234,14 @@ def _read_options(choice: type[OfKind], kind: str, part: Part) -> Options:
         if one.kind is inspect.Parameter.VAR_KEYWORD:
             open_ended = True
         elif name not in choice.from_run and one.kind not in _POSITIONAL:
-            if (
-                name in choice.model_fields
-                or name.startswith("_")
-                or hasattr(choice, name)
-            ):
+            taken = name in choice.model_fields or hasattr(choice, name)
+            if taken or name.startswith("_"):
                 options = f"the options of {choice.registry_kind} {kind}"
-                raise InputError(
-                    f"other names for {options}: this one is taken", got=name
-                )
+                allowed = f"other names for {options}: this one is taken"
+                raise InputError(allowed, got=name)
             hint = _move_none_inside(hints.get(name, Any))
-            marks += [
-                (name, m)
-                for m in getattr(hint, "__metadata__", ())
-                if isinstance(m, Only)
-            ]
+            metadata = getattr(hint, "__metadata__", ())
+            marks += [(name, mark) for mark in metadata if isinstance(mark, Only)]
             fields[name], adapters[name] = _make_field(hint, one.default)
     return Options(fields, adapters, open_ended, tuple(marks))
 
@@ -357,9 +349,9 @@ def _refuse_key(
         return None
     options = choice.list_options(kind)
     keys = [key for key in (*choice.model_fields, *options.fields) if key != "kind"]
-    hint = (
-        f"{key} is an option of {listed(takers)}" if takers else did_you_mean(key, keys)
-    )
+    hint = did_you_mean(key, keys)
+    if takers:
+        hint = f"{key} is an option of {listed(takers)}"
     problem = f"{choice.registry_kind} {kind} has no key {key!r}"
     error = InputError(listed(keys), got=key, problem=problem, hint=hint)
     return make_error_detail(error, (), value)

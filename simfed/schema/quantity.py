@@ -53,16 +53,11 @@ class Quantity:
         """
         if self.said:
             return self.said
-        noun = (
-            self.unit.noun
-            if self.unit
-            else "a whole number"
-            if self.whole
-            else "a number"
-        )
         low = "" if self.gt is None else f"above {self.gt:g}"
         if self.unit:
-            return f"{noun} {low or 'with its unit'} such as {self.unit.example}"
+            example = self.unit.example
+            return f"{self.unit.noun} {low or 'with its unit'} such as {example}"
+        noun = "a whole number" if self.whole else "a number"
         high = "" if self.lt is None else f"below {self.lt:g}"
         most = None if self.whole else self.le
         if self.ge is not None and (high or most is not None):
@@ -75,13 +70,9 @@ class Quantity:
     @property
     def format(self) -> Callable[[float], str]:
         """Function from an amount to a table's text for people."""
-        return (
-            "{:,.0f}".format
-            if self.rounded
-            else self.unit.format
-            if self.unit
-            else _format
-        )
+        if self.rounded:
+            return "{:,.0f}".format
+        return self.unit.format if self.unit else "{:.4g}".format
 
     def parse(self, written: object) -> float:
         """Return what is written, in base units, whatever the bounds say.
@@ -101,11 +92,9 @@ class Quantity:
         Raises: `InputError` where a unit is missing, wrong or not wanted.
         """
         if self.unit is None:
-            if text is not None:
-                raise InputError(
-                    "no unit: this is a plain number", where="unit", got=text
-                )
-            return 1.0
+            if text is None:
+                return 1.0
+            raise InputError("no unit: this is a plain number", where="unit", got=text)
         if text is None:
             raise InputError(
                 f"one such as unit: {self.unit.example.split()[-1]}",
@@ -121,9 +110,8 @@ class Quantity:
     def holds(self, values: Floats) -> Bools:
         """Return which of `values` the key may have."""
         least = values >= (self.ge or 0) if self.gt is None else values > self.gt
-        return np.logical_and(
-            least, values < (math.inf if self.lt is None else self.lt)
-        )
+        most = math.inf if self.lt is None else self.lt
+        return np.logical_and(least, values < most)
 
     def check_law(self, law: Law) -> None:
         """Raise an `InputError` if the law may give a value the key may not have."""
@@ -187,7 +175,3 @@ class Quantity:
             if self.whole and error.errors()[0]["type"] == "less_than_equal":
                 allowed = f"a whole number of at most {self.le:,}"
             raise InputError(allowed, got=value) from None
-
-
-def _format(number: float) -> str:
-    return f"{number:.4g}"

@@ -142,13 +142,10 @@ class Section(BaseModel):
         nulls = [
             name
             for name, _ in list_marked_keys(cls)
-            if name in value
-            and value[name] is None
+            if value.get(name, ...) is None
             and cls.model_fields[name].default is not None
         ]
-        return (
-            {key: value[key] for key in value if key not in nulls} if nulls else value
-        )
+        return {key: value[key] for key in value if key not in nulls}
 
     @property
     def given(self) -> str:
@@ -175,11 +172,8 @@ class Section(BaseModel):
         errors: list[InputError | None] = []
         given = [name for name in self.one_of if getattr(self, name) is not None]
         if self.one_of and len(given) != 1:
-            stands = (
-                f"{' and '.join(given)} stand together"
-                if given
-                else "none of them is there"
-            )
+            stands = f"{' and '.join(given)} stand together"
+            stands = stands if given else "none of them is there"
             errors.append(InputError(f"one of {listed(self.one_of)}", problem=stands))
         errors += [
             _find_misuse(self, name, only, self)
@@ -196,10 +190,8 @@ class Section(BaseModel):
             if not only.from_the_top and name in plain and not only.holds(self):
                 del plain[name]
         for name, field in type(self).model_fields.items():
-            left_out = (
-                field.default is None if self.brief is None else name in self.brief
-            )
-            if left_out and getattr(self, name) == field.default:
+            brief = field.default is None if self.brief is None else name in self.brief
+            if brief and getattr(self, name) == field.default:
                 plain.pop(name, None)
         return self.order(plain)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import operator
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -85,11 +86,8 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
 
 def _suggest_quotes(value: object) -> str | None:
     """Return the hint where YAML may have read another thing than was written."""
-    if isinstance(value, bool):
-        return (
-            "YAML reads on, yes, off and no as true and false; in quotes they are text"
-        )
-    return None
+    hint = "YAML reads on, yes, off and no as true and false; in quotes they are text"
+    return hint if isinstance(value, bool) else None
 
 
 def _refuse_key(model: type[BaseModel], above: Sequence[Step], key: str) -> InputError:
@@ -128,21 +126,14 @@ def _suggest_place(
 ) -> str | None:
     """Return the hint where a misplaced key belongs, what is nearest first."""
     here = ["*" if isinstance(step, int) else step for step in above]
-
-    def count_shared(path: tuple[str, ...]) -> int:
-        """Return how many steps a path has in common with where the key stands."""
-        pairs = zip(path, here, strict=False)
-        return sum(
-            1 for _ in itertools.takewhile(lambda pair: pair[0] == pair[1], pairs)
-        )
-
-    ends = [
-        path
-        for path in list_paths(model)
-        if path[-1] == key and list(path[:-1]) != here
-    ]
-    nearest = max(map(count_shared, ends), default=0)
-    near = [path for path in ends if count_shared(path) == nearest]
+    paths = [path for path in list_paths(model) if path[-1] == key]
+    shared = {
+        path: sum(itertools.takewhile(bool, map(operator.eq, path, here)))
+        for path in paths
+    }
+    ends = [path for path in paths if list(path[:-1]) != here]
+    nearest = max((shared[path] for path in ends), default=0)
+    near = [path for path in ends if shared[path] == nearest]
     if not nearest:
         near = _find_shortest_ends(model, [key])
     return f"it belongs to {listed(map(format_way, near[:3]))}" if near else None

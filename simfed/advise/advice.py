@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from simfed.advise.candidates import Candidate
+from simfed.advise.candidates import CompressionCandidate
 from simfed.experiment.assembly import make_parts
 from simfed.ground.writing import writing
 from simfed.scenario import Scenario, dump_scenario
@@ -23,7 +23,7 @@ class Advice:
 
     path: Path
     """The scenario's file."""
-    candidate: Candidate
+    candidate: CompressionCandidate
     reasons: Sequence[str]
     """Sentences: what it was ahead of, what could not be told apart or tried."""
     result: StudyResult | None = None

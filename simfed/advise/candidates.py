@@ -33,7 +33,7 @@ MOMENTUM = {"kind": "fedopt", "optimizer": "momentum"}
 
 
 @dataclass(frozen=True, eq=False)
-class Candidate:
+class CompressionCandidate:
     """One way of compressing, as changes of a scenario."""
 
     name: str
@@ -59,7 +59,7 @@ class Candidate:
 
 def give_codecs(
     scenario: Scenario, names: Sequence[str], *, momentum: bool = False
-) -> Candidate:
+) -> CompressionCandidate:
     """Return the candidate that gives each group of clients its codec.
 
     Args:
@@ -72,12 +72,12 @@ def give_codecs(
     changes = _set_policies(scenario, policies)
     if momentum:
         name, changes["method"] = f"{name} + momentum", MOMENTUM
-    return Candidate(name, changes, names)
+    return CompressionCandidate(name, changes, names)
 
 
 def list_candidates(
     path: Path, scenario: Scenario
-) -> tuple[list[Candidate], dict[str, str]]:
+) -> tuple[list[CompressionCandidate], dict[str, str]]:
     """Return what can race on a scenario, and why others cannot: name → reason.
 
     Momentum at the server is tried beside codecs that have none of their own, where the
@@ -90,8 +90,8 @@ def list_candidates(
         tried += [give_codecs(scenario, names, momentum=True) for names in without]
     for kind in ADAPTIVE:
         policies = [{"kind": kind} for _ in scenario.clients]
-        tried.append(Candidate(kind, _set_policies(scenario, policies)))
-    tried.append(Candidate("as it is", {}))
+        tried.append(CompressionCandidate(kind, _set_policies(scenario, policies)))
+    tried.append(CompressionCandidate("as it is", {}))
     found, left_out, seen = [], {}, []
     for candidate in tried:
         try:

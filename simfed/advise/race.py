@@ -14,7 +14,12 @@ import pandas as pd
 import yaml
 
 from simfed.advise.advice import Advice
-from simfed.advise.candidates import CODECS, Candidate, give_codecs, list_candidates
+from simfed.advise.candidates import (
+    CODECS,
+    CompressionCandidate,
+    give_codecs,
+    list_candidates,
+)
 from simfed.advise.clock import measure_shares
 from simfed.ground.cores import available_cores
 from simfed.ground.errors import InputError, InputErrors, RunFailed
@@ -62,7 +67,10 @@ class Race:
         self._wall_s = self._round_wall_s = 0.0
 
     def play(
-        self, rounds: Mapping[Candidate, int], seeds: int, goal: float | None = None
+        self,
+        rounds: Mapping[CompressionCandidate, int],
+        seeds: int,
+        goal: float | None = None,
     ) -> StudyResult:
         """Return the study of these candidates, each of so many rounds.
 
@@ -107,8 +115,8 @@ class Race:
         return result
 
     def halve(
-        self, candidates: Sequence[Candidate], wanted: float | None
-    ) -> tuple[float, dict[Candidate, int]]:
+        self, candidates: Sequence[CompressionCandidate], wanted: float | None
+    ) -> tuple[float, dict[CompressionCandidate, int]]:
         """Return the goal, and the finalists with the rounds that they need for it.
 
         In every stage all spend equally much, so whoever is not yet where another is,
@@ -130,7 +138,7 @@ class Race:
         self.play(dict.fromkeys(kept, self._every), 1)
         rounds = self._spread(kept, average)
         while True:
-            result, fresh = self.play(rounds, 1), list[Candidate]()
+            result, fresh = self.play(rounds, 1), list[CompressionCandidate]()
             goal = next(iter(result.thresholds), None)  # what half of them reach
             if goal and wanted and result.measure.is_reached(goal, wanted):
                 goal = wanted
@@ -168,7 +176,7 @@ class Race:
         return spent.set_index("arm")["median"].sort_values(kind="stable")
 
     def fits(
-        self, rounds: Mapping[Candidate, int], seeds: int, share: float = 1.0
+        self, rounds: Mapping[CompressionCandidate, int], seeds: int, share: float = 1.0
     ) -> bool:
         """Return whether a stage is likely to end within a share of the budget."""
         new = sum(
@@ -180,18 +188,20 @@ class Race:
         return self._wall_s + likely_s <= share * self._budget_s
 
     def _spread(
-        self, candidates: Sequence[Candidate], average: float
-    ) -> dict[Candidate, int]:
+        self, candidates: Sequence[CompressionCandidate], average: float
+    ) -> dict[CompressionCandidate, int]:
         """Return rounds of this average, in which everybody spends equally much."""
         spent = average * harmonic_mean(self._spent[one.name] for one in candidates)
         return {one: self._find_rounds(one, spent) for one in candidates}
 
-    def _find_rounds(self, candidate: Candidate, spent: float) -> int:
+    def _find_rounds(self, candidate: CompressionCandidate, spent: float) -> int:
         """Return the rounds that spend so much, of which the last is evaluated."""
         steps = math.ceil(spent / self._spent[candidate.name] / self._every)
         return min(max(steps, 1) * self._every, self._scenario.rounds)
 
-    def _split_groups(self, leaders: Sequence[Candidate]) -> list[Candidate]:
+    def _split_groups(
+        self, leaders: Sequence[CompressionCandidate]
+    ) -> list[CompressionCandidate]:
         """Return candidates whose groups differ: slow uplinks send the less.
 
         Of two leaders that differ in nothing but the codec, the one that sends less

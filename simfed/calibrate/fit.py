@@ -64,7 +64,7 @@ class FitSample:
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class FittedLaw:
     """A law with fitted parameters and what leaving sizes out says of it.
 
     `choose_law` makes several and returns one; `simfed.calibrate.spread` adds the
@@ -99,7 +99,7 @@ class Candidate:
         return float(np.mean(np.abs(self.held_out))) if len(self.held_out) else math.inf
 
 
-def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
+def choose_law(names: Sequence[str], sample: FitSample) -> FittedLaw:
     """Return the law with the smallest cross-validated error.
 
     Leaving out the smallest or largest size judges how a law extrapolates. So that this
@@ -124,18 +124,18 @@ def choose_law(names: Sequence[str], sample: FitSample) -> Candidate:
     return first
 
 
-def _fit_candidate(law: CostLaw, sample: FitSample) -> Candidate:
+def _fit_candidate(law: CostLaw, sample: FitSample) -> FittedLaw:
     """Return a law fitted to all points, and what leaving each size out says of it."""
     parameters = fit_law(law, sample)
     residuals = _compute_log_errors(law, parameters, sample)
     held_out = np.zeros(len(sample))
     if len(sample.groups) <= len(law.parameters):
-        return Candidate(law, parameters, residuals, np.zeros(0))
+        return FittedLaw(law, parameters, residuals, np.zeros(0))
     for group in sample.groups:
         out = sample.group == group
         without = fit_law(law, sample.where(~out))
         held_out[out] = _compute_log_errors(law, without, sample.where(out))
-    return Candidate(law, parameters, residuals, held_out)
+    return FittedLaw(law, parameters, residuals, held_out)
 
 
 def _compute_log_errors(

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import yaml
 
-from simfed.calibrate.fit import Candidate, FitSample, choose_law
+from simfed.calibrate.fit import FitSample, FittedLaw, choose_law
 from simfed.calibrate.spread import (
     estimate_coverage,
     estimate_spread,
@@ -54,7 +54,7 @@ class CurveReport:
 
     key: Key
     sizes: int
-    candidate: Candidate | None
+    candidate: FittedLaw | None
     """None: too few sizes for a law; the profile keeps the rows."""
     coverage: float | None = None
     other_model: float | None = None
@@ -263,7 +263,7 @@ def _list_shape_notes(table: MeasuredRows, shapes: Mapping[str, object]) -> list
 
 def _report_curves(
     samples: Mapping[Key, FitSample],
-    fitted: Mapping[Key, Candidate],
+    fitted: Mapping[Key, FittedLaw],
     between: float,
     repeats: Mapping[Key, int],
 ) -> list[CurveReport]:
@@ -367,7 +367,7 @@ def _fit_across_models(
 
 
 def _estimate_model_error(
-    candidate: Candidate,
+    candidate: FittedLaw,
     keys: Sequence[Key],
     table: MeasuredRows,
     models: Mapping[str, ModelWork],

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 import numpy as np
 from scipy import stats
 
-from simfed.calibrate.fit import Candidate, FitSample
+from simfed.calibrate.fit import FitSample, FittedLaw
 from simfed.ground.arrays import Bools
 
 BORROWED = 4.0
@@ -30,7 +30,7 @@ _LEAST_BOUND = 0.015  # errors below it are not outliers, whatever the others ar
 
 
 def estimate_typical_variance(
-    fitted: Sequence[tuple[Candidate, FitSample]],
+    fitted: Sequence[tuple[FittedLaw, FitSample]],
 ) -> float | None:
     """Return the median variance of curves with sizes that could be left out.
 
@@ -47,7 +47,7 @@ def estimate_typical_variance(
 
 
 def estimate_spread(
-    candidate: Candidate,
+    candidate: FittedLaw,
     sample: FitSample,
     typical: float | None,
     keep: Bools | None = None,
@@ -76,7 +76,7 @@ def estimate_spread(
 
 
 def estimate_coverage(
-    candidate: Candidate, sample: FitSample, typical: float | None
+    candidate: FittedLaw, sample: FitSample, typical: float | None
 ) -> float | None:
     """Return the share of left-out medians inside their intervals.
 
@@ -102,7 +102,7 @@ def estimate_coverage(
 
 
 def _estimate_variance(
-    candidate: Candidate, sample: FitSample, keep: Bools | None = None
+    candidate: FittedLaw, sample: FitSample, keep: Bools | None = None
 ) -> float:
     """Return the variance of the points that are kept, and of a session beyond them.
 

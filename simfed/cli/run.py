@@ -41,7 +41,7 @@ from simfed.ground.units import counted, format_duration, parse_size
 if TYPE_CHECKING:
     from simfed.experiment.progress import RunProgress
     from simfed.experiment.running import RunResult
-    from simfed.explore.watch import Watcher
+    from simfed.explore.watch import PageProcess
     from simfed.scenario import Scenario
 
 A_CLIENT_AT_A_TIME = "each client that takes part at a time"
@@ -55,7 +55,7 @@ class RunOptions(NamedTuple):
     overwrite: bool
     figures: bool
     quiet: bool
-    watcher: Watcher | None = None
+    watcher: PageProcess | None = None
 
 
 class Player(Protocol):
@@ -139,12 +139,12 @@ def run(
             watcher.close()
 
 
-def _make_watcher(allow_plugins: bool, *, time_only: bool) -> Watcher:
-    from simfed.explore.watch import Watcher
+def _make_watcher(allow_plugins: bool, *, time_only: bool) -> PageProcess:
+    from simfed.explore.watch import PageProcess
 
     if time_only:
         raise InputError("a run that learns", where="--watch", got="--time-only")
-    return Watcher(allow_plugins=allow_plugins)
+    return PageProcess(allow_plugins=allow_plugins)
 
 
 def make_run(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from simfed.fleet.columns import FleetColumn
-    from simfed.fleet.world import World
+    from simfed.fleet.world import WorldSpec
     from simfed.net.spec import CellSpec, LinkSpec
     from simfed.record import Run
 
@@ -73,7 +73,7 @@ def fleet(
     of_app = is_fleet(read_yaml(scenario))
     if of_app:
         pairs = read_overrides(set_, seed=seed)
-        loaded: World = load_fleet(scenario, pairs)
+        loaded: WorldSpec = load_fleet(scenario, pairs)
     else:
         loaded = load(scenario, set_, allow_plugins, seed=seed)
     parts = check_world(loaded, scenario)

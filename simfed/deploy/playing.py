@@ -103,7 +103,7 @@ class Joined:
 
 
 class Remote:
-    """Clients that are elsewhere. A `simfed.sim.world.World`."""
+    """Clients that are elsewhere. A `simfed.sim.world.Carrier`."""
 
     network = None
 

@@ -32,7 +32,7 @@ from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
 from simfed.fleet.edges import EdgeServer
 from simfed.fleet.faults import Faults
-from simfed.fleet.world import World
+from simfed.fleet.world import WorldSpec
 from simfed.ground.errors import InputError, within
 from simfed.ground.measure import ACCURACY, Measure, choose_measure, list_measure_keys
 from simfed.ground.method import Work
@@ -64,7 +64,7 @@ class WorldParts:
     there or above, and among simfed's own.
     """
 
-    def __init__(self, world: World, source: str | Path | None = None) -> None:
+    def __init__(self, world: WorldSpec, source: str | Path | None = None) -> None:
         self.world = world
         self.streams = Streams(world.seed)
         self._source = Path(source) if source is not None else None
@@ -398,7 +398,7 @@ class Parts(WorldParts):
         ]
 
 
-def make_parts(world: World, source: str | Path | None) -> WorldParts:
+def make_parts(world: WorldSpec, source: str | Path | None) -> WorldParts:
     """Return the parts of a world, of a scenario all of them."""
     if isinstance(world, Scenario):
         return Parts(world, source)

@@ -18,7 +18,7 @@ from simfed.experiment.assembly import Parts, WorldParts, check_data, make_parts
 from simfed.fleet.columns import describe_forgotten_links
 from simfed.fleet.contract import Task
 from simfed.fleet.presence import OwnPresence
-from simfed.fleet.world import World
+from simfed.fleet.world import WorldSpec
 from simfed.ground.errors import InputError, InputErrors, listed, within
 from simfed.ground.method import Field, Method, Plan, Work
 from simfed.ground.registry import import_part, registry
@@ -682,7 +682,7 @@ def _list_edges_without_latency(parts: WorldParts) -> list[str]:
     ]
 
 
-def _list_shared_traces(world: World) -> Iterator[str]:
+def _list_shared_traces(world: WorldSpec) -> Iterator[str]:
     """Yield a sentence for each list or folder of traces that is too short."""
     for i, group in enumerate(world.clients):
         for key in ("up", "down", "rate", "latency", "down_latency"):
@@ -768,7 +768,7 @@ def check_parts(
     return parts
 
 
-def check_world(world: World, source: str | Path | None) -> WorldParts:
+def check_world(world: WorldSpec, source: str | Path | None) -> WorldParts:
     """Return the parts of a world, whatever learns in it.
 
     Raises: `InputErrors` for profiles, tables, availability, topology.

@@ -26,7 +26,7 @@ from simfed.ground.seeding import Streams
 from simfed.learn.clients import Bench, Unit
 from simfed.learn.federation import CPU
 from simfed.learn.orders import Order
-from simfed.learn.pools import Processes, UnitWorker
+from simfed.learn.pools import ForkedPool, UnitWorker
 from simfed.learn.precision import same_bits
 from simfed.learn.shelf import Shelf
 from simfed.learn.state import ClientState
@@ -53,7 +53,7 @@ _HERE = threading.local()
 """Each thread of a worker has its bench: `rig` that it was made of, `worker`."""
 
 
-class DaskPool(Processes):
+class DaskPool(ForkedPool):
     """A `Pool` of the threads of a cluster's workers.
 
     Clients' work is done there, and the server's where it takes longer than a message.

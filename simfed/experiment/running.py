@@ -18,7 +18,7 @@ from simfed.experiment.checks import Checks, check_parts
 from simfed.experiment.interrupt import CtrlC
 from simfed.experiment.progress import RunProgress
 from simfed.fleet.contract import Learning, Workload
-from simfed.fleet.world import World
+from simfed.fleet.world import WorldSpec
 from simfed.ground.cluster import SchedulerConnection
 from simfed.ground.cores import available_cores, most_processes
 from simfed.ground.errors import InputError, Interrupted, RunFailed
@@ -371,7 +371,7 @@ def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
 
 
 def copy_files(
-    parts: WorldParts, world: World
+    parts: WorldParts, world: WorldSpec
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
     """Return name → content of the profiles and other files that a world names.
 

@@ -18,7 +18,7 @@ _NICE = 5
 """Lower priority than the run, which is not to wait for whoever looks at it."""
 
 
-class Watcher:
+class PageProcess:
     """A process that serves a run's page.
 
     It follows the run's journal, and ends with us.

@@ -26,7 +26,7 @@ from simfed.device.spec import AssumedTimes
 from simfed.fleet.availability import Availability, Presence
 from simfed.fleet.contract import Task
 from simfed.fleet.presence import build_presence
-from simfed.fleet.world import Group, World
+from simfed.fleet.world import Group, WorldSpec
 from simfed.ground.arrays import Floats, Ints
 from simfed.ground.distributions import (
     Discrete,
@@ -131,7 +131,7 @@ class Fleet:
     cannot be read or has values that the field cannot take.
     """
 
-    def __init__(self, world: World, streams: Streams) -> None:
+    def __init__(self, world: WorldSpec, streams: Streams) -> None:
         self._world = world
         self._streams = streams
         self.group = world.group_of_client().astype(np.int32)
@@ -404,7 +404,7 @@ class Fleet:
         return draw_uniform(self._streams, field, len(self))
 
 
-def describe_forgotten_links(world: World) -> list[str]:
+def describe_forgotten_links(world: WorldSpec) -> list[str]:
     """Return a sentence for each group that says nothing of its link.
 
     Not even that it has none.

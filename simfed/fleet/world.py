@@ -67,7 +67,7 @@ class ServerSpec(Section):
     )
 
 
-class World(Section):
+class WorldSpec(Section):
     """The sections that a scenario shares with the world of an app."""
 
     name: str = Field(description="of runs/NAME, and in reports")
@@ -85,7 +85,7 @@ class World(Section):
     )
 
     @model_validator(mode="after")
-    def _check_count(self) -> World:
+    def _check_count(self) -> WorldSpec:
         if not self.clients:
             raise InputError("at least one group of clients", where="clients", got=[])
         if self.client_count > MOST_CLIENTS:

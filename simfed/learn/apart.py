@@ -38,7 +38,7 @@ from simfed.learn.hosted import HostedWorkload
 from simfed.learn.mirrors import Mirrors, decode_mirrors, is_mirrored
 from simfed.learn.orders import Order, Result
 from simfed.learn.parcel import Parcel, Part, pack, unpack
-from simfed.learn.pools import Processes
+from simfed.learn.pools import ForkedPool
 from simfed.learn.precision import device_of, same_bits
 from simfed.learn.state import Fate, Name
 from simfed.learn.tree import Arrays
@@ -330,7 +330,7 @@ class RealClient:
             self._settings = settings.pop_all()
         self._payloads: dict[str, Payload] = {}
         self._bench.encoder.payloads = self._payloads
-        self._pool = Processes(self._bench, 1)
+        self._pool = ForkedPool(self._bench, 1)
         self._here = Here(self._bench, self._pool)
         self._who = self._bench.tasks.who(client)
         self._has = ChangesHeld(make_changes(self._bench.tasks, self._who))

@@ -140,7 +140,7 @@ def make_changes(tasks: Tasks, who: Who) -> dict[str, Changes]:
     }
 
 
-class Watcher(Protocol):
+class ChangeKeeper(Protocol):
     """A keeper of the changes that travel down."""
 
     def add(self, version: int) -> None:
@@ -174,7 +174,7 @@ class HeldModels:
         """
         self.version = 0
         """The version that they have, or had before a merge that was undone."""
-        self.watchers: list[Watcher] = []
+        self.watchers: list[ChangeKeeper] = []
         """Whoever is to know of each change."""
         self._round = 1
         """The round in which they are to have it: a merge that is undone is a round

@@ -34,7 +34,7 @@ from simfed.learn.federation import Federation
 from simfed.learn.methods import by_prototype
 from simfed.learn.orders import EdgeUpload, Order, Result
 from simfed.learn.own_losses import OwnLosses
-from simfed.learn.pools import Processes
+from simfed.learn.pools import ForkedPool
 from simfed.learn.precision import device_of, same_bits
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.rules import apply_rule
@@ -120,7 +120,7 @@ class HostedWorkload:
             self.data, self.tasks, self.kit = bench.data, bench.tasks, bench.kit
             self._encoder = bench.encoder
             self._noisy = self._make_noisy()
-            self._pool = Processes(bench, workers) if pool is None else pool(bench)
+            self._pool = ForkedPool(bench, workers) if pool is None else pool(bench)
             settings.callback(self._pool.close)
             self.safeguard = Safeguard(scenario, self.method.shared_loss)
             self._evaluating = Evaluating(bench)

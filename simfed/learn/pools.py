@@ -81,7 +81,7 @@ class UnitWorker:
         return result, {activity: wall_s, **seconds}
 
 
-class Processes:
+class ForkedPool:
     """A `Pool` of this process and those forked from it.
 
     Attributes: `wall_s`, activity → host seconds of this process so far; `busy_s`,

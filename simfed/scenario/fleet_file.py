@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
-from simfed.fleet.world import Group, ServerSpec, World
+from simfed.fleet.world import Group, ServerSpec, WorldSpec
 from simfed.ground.arithmetic import read_arithmetic
 from simfed.ground.errors import InputError
 from simfed.ground.plain import Plain
@@ -216,7 +216,7 @@ class App(Section):
     )
 
 
-class FleetFile(World):
+class FleetFile(WorldSpec):
     """A validated, frozen world for an app."""
 
     written_in = (

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 import yaml
 from pydantic import BaseModel
 
-from simfed.fleet.world import World
+from simfed.fleet.world import WorldSpec
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.inputs import check_file, read_text
 from simfed.ground.plain import Plain
@@ -138,7 +138,7 @@ def import_plugins(
 
 
 def dump_scenario(
-    world: World,
+    world: WorldSpec,
     profile_names: Mapping[str, str] | None = None,
     file_names: Mapping[str, str] | None = None,
 ) -> str:

@@ -25,7 +25,7 @@ from pydantic import (
 from simfed.compress.choice import Choice, has_all_pairs, list_choices
 from simfed.compress.codec import check_level, codec_from_spec
 from simfed.compress.feedback import with_error_feedback
-from simfed.fleet.world import Group, World
+from simfed.fleet.world import Group, WorldSpec
 from simfed.ground.errors import InputError, did_you_mean, listed, within
 from simfed.ground.levels import WrittenLevel
 from simfed.ground.measure import CLASS_MEASURES, RECALL
@@ -551,7 +551,7 @@ ATTACK_SUCCESS = "attack_success"
 the share that is taken for its target once it has the mark."""
 
 
-class Scenario(World):
+class Scenario(WorldSpec):
     """A validated, frozen experiment; with its seed it determines a run bit for bit.
 
     It says who takes part (`clients`, `network`, `faults`), what is learned (`dataset`,

@@ -24,7 +24,7 @@ from simfed.net.instants import cancel, end_of_instant
 from simfed.sim.flight import Flight
 from simfed.sim.modes import ServerMode
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import CUT, InstantEvents, World
+from simfed.sim.world import CUT, Carrier, InstantEvents
 
 _HOPELESS = 10_000
 """So many losses in a row, and ten per participant, before a node that waits for
@@ -141,7 +141,7 @@ class Aggregator:
         self,
         mode: ServerMode,
         node: Node,
-        world: World,
+        world: Carrier,
         size: int,
         strikes: Strikes | None = None,
     ) -> None:

@@ -477,7 +477,7 @@ class UploadChunks:
 
 
 class Clock:
-    """A `World` of simulated devices over a simulated network.
+    """A `Carrier` of simulated devices over a simulated network.
 
     It holds what clients in flight share: SimPy's environment, the network, devices
     (made when a client first takes part), barriers, and the server's processor.

@@ -36,7 +36,7 @@ from simfed.sim.modes import make_edge_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import Settlement
 from simfed.sim.server_work import PlayedWork, play_work
-from simfed.sim.world import World
+from simfed.sim.world import Carrier
 from simfed.tasks.tasks import SERVER
 
 MERGES = "merges"
@@ -290,7 +290,7 @@ class EdgeLayer:
         backbone: Clock,
         *,
         server: CloudServer,
-        world: World,
+        world: Carrier,
         workload: TieredWorkload,
         population: Population,
         recorder: Recorder,

@@ -49,7 +49,7 @@ from simfed.sim.modes import make_cloud_mode, make_server_mode
 from simfed.sim.population import Population
 from simfed.sim.rows import UNTOLD, MergeVerdict, Settlement
 from simfed.sim.server_work import PlayedWork
-from simfed.sim.world import World
+from simfed.sim.world import Carrier
 from simfed.tasks.privacy import make_account
 from simfed.tasks.tasks import choose_pull
 
@@ -71,7 +71,7 @@ class Simulation:
         scenario: Scenario,
         *,
         workload: Workload,
-        world: World,
+        world: Carrier,
         make_policy: Callable[[int], Policy],
         recorder: Recorder,
         streams: Streams,

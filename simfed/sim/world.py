@@ -83,7 +83,7 @@ class Requester(Protocol):
         ...
 
 
-class World(Protocol):
+class Carrier(Protocol):
     """A carrier of participations: the simulated clock, or real sockets."""
 
     @property

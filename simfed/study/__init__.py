@@ -11,7 +11,7 @@ from simfed.ground.lazy import load_names
 
 _HOMES = {
     "Comparison": "pairs",
-    "Processes": "places",
+    "RunProcesses": "places",
     "ScenarioRuns": "kinds",
     "StudyFolder": "store",
     "StudyResult": "results",

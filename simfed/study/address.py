@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from simfed.experiment.assembly import make_parts
-from simfed.fleet.world import World
+from simfed.fleet.world import WorldSpec
 from simfed.ground.inputs import named_in_errors
 from simfed.record.digest import digest_file, digest_folder, digest_text, digest_value
 from simfed.record.manifest import versions
@@ -104,7 +104,7 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
     }
 
 
-def _digest_files(world: World, source: str | Path) -> dict[str, str]:
+def _digest_files(world: WorldSpec, source: str | Path) -> dict[str, str]:
     """Return the digest of each profile or file that a scenario names.
 
     It is of its content, which stands for it.

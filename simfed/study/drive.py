@@ -22,7 +22,7 @@ from simfed.ground.units import counted
 from simfed.record.directory import note_failure
 from simfed.scenario.load import read_yaml
 from simfed.study.kinds import RunJob
-from simfed.study.places import Cluster, Processes
+from simfed.study.places import Cluster, RunProcesses
 from simfed.study.plan import (
     PlannedRun,
     StudyPlan,
@@ -127,7 +127,9 @@ def run_study(
         worker = StudyWorker(folder, runs, shown, ctrl_c, retry_failed=retry_failed)
         try:
             if not worker.is_done:
-                worker.work(Processes(jobs, device) if dask is None else Cluster(dask))
+                worker.work(
+                    RunProcesses(jobs, device) if dask is None else Cluster(dask)
+                )
         finally:
             if store is not None:
                 store.trim()
@@ -269,7 +271,7 @@ class StudyWorker:
         held = sum(map(len, self._followers.values()))
         return not (self._waiting or self._running or self._elsewhere or held)
 
-    def work(self, place: Processes | Cluster) -> None:
+    def work(self, place: RunProcesses | Cluster) -> None:
         """Do everything that waits.
 
         Raises: `RunFailed` when it makes no sense to go on.
@@ -310,7 +312,7 @@ class StudyWorker:
                 "--retry-failed tries these again"
             )
 
-    def _begin_runs(self, place: Processes | Cluster) -> None:
+    def _begin_runs(self, place: RunProcesses | Cluster) -> None:
         slots = place.slots()
         while len(self._running) < slots and (run := self._take()) is not None:
             self._attempts[run.address] += 1
@@ -357,7 +359,7 @@ class StudyWorker:
     _looks_at_wall_s = 0.0
 
     def _end(
-        self, run: QueuedRun, future: Future[RunEnd], place: Processes | Cluster
+        self, run: QueuedRun, future: Future[RunEnd], place: RunProcesses | Cluster
     ) -> None:
         result = self._read(run, future, place)
         if result.status == "finished":
@@ -375,7 +377,7 @@ class StudyWorker:
             raise RunFailed(result.reason)
 
     def _read(
-        self, run: QueuedRun, future: Future[RunEnd], place: Processes | Cluster
+        self, run: QueuedRun, future: Future[RunEnd], place: RunProcesses | Cluster
     ) -> RunEnd:
         """Return how a run ended, also where its worker did not live to say so."""
         try:
@@ -405,7 +407,7 @@ class StudyWorker:
         self._failed.append((run, reason))
         self._shown.ended(run.named, f"failed: {reason}", wall_s)
 
-    def _interrupt(self, place: Processes | Cluster) -> None:
+    def _interrupt(self, place: RunProcesses | Cluster) -> None:
         """Let runs save their state; a second Ctrl-C does not wait for them."""
         with suppress(KeyboardInterrupt):
             self._shown.say(

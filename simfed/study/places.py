@@ -36,7 +36,7 @@ _ONE_THREAD = (
 )
 
 
-class Processes:
+class RunProcesses:
     """Processes on this machine, one run and one thread each, started afresh (no fork).
 
     They end with the process that made them, however that ends.

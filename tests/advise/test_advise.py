@@ -31,7 +31,7 @@ def write(folder, *ups, **changes):
 
 def use_few(patch, folder, place=fakes.Inline):
     """Few candidates race, under one seed, in this process, and learn anew."""
-    patch.setattr(simfed.study.drive, "Processes", place)
+    patch.setattr(simfed.study.drive, "RunProcesses", place)
     patch.setattr("simfed.advise.candidates.CODECS", FEW)
     patch.setattr("simfed.advise.race.CODECS", FEW)
     patch.setattr("simfed.advise.candidates.ADAPTIVE", ())
@@ -87,7 +87,7 @@ def test_the_choice_is_the_first_of_a_whole_study(raced):
     }
     (file.parent / "all.yaml").write_text(yaml.safe_dump(study, sort_keys=False))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(simfed.study.drive, "Processes", fakes.Inline)
+        patch.setattr(simfed.study.drive, "RunProcesses", fakes.Inline)
         whole = simfed.run_study(
             file.parent / "all.yaml", progress=False, out=file.parent / "all"
         )

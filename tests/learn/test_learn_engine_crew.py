@@ -20,7 +20,7 @@ from textbook import scenario
 
 from simfed import InputError, RunFailed
 from simfed.learn import Crew
-from simfed.learn.pools import Processes
+from simfed.learn.pools import ForkedPool
 from simfed.learn.shelf import share_memory
 
 
@@ -247,6 +247,6 @@ def test_the_caller_s_thread_count_is_put_back():
 
 def test_a_cohort_that_steps_together_is_shared_out_where_that_is_worth_it(monkeypatch):
     monkeypatch.setattr("simfed.learn.crew._WORTH_SHARING", 5e7)
-    parts = partial(Processes.parts, SimpleNamespace(workers=3))
+    parts = partial(ForkedPool.parts, SimpleNamespace(workers=3))
     assert parts(4e7, 1) == 1
     assert [parts(6e7, groups) for groups in (1, 2, 3, 4)] == [3, 2, 1, 1]

@@ -50,7 +50,7 @@ def write_study(tmp_path):
 @pytest.fixture
 def inline(monkeypatch):
     """Runs of studies are done in this process; the jobs that were begun."""
-    monkeypatch.setattr(simfed.study.drive, "Processes", fakes.Inline)
+    monkeypatch.setattr(simfed.study.drive, "RunProcesses", fakes.Inline)
     monkeypatch.setattr(fakes.Inline, "begun", [])
     return fakes.Inline.begun
 

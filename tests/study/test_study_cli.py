@@ -8,7 +8,7 @@ import pytest
 import study_fakes as fakes
 
 from simfed.cli import main
-from simfed.study import Processes, ScenarioRuns, render_study_page
+from simfed.study import RunProcesses, ScenarioRuns, render_study_page
 
 pytestmark = pytest.mark.usefixtures("inline")
 BAD = 101
@@ -104,7 +104,7 @@ def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
 
 def test_more_jobs_than_the_cores_can_do_are_not_started(capsys, monkeypatch):
     monkeypatch.setattr("simfed.ground.cores.available_cores", lambda: 2)
-    assert Processes(1_000_000).slots() == 8
+    assert RunProcesses(1_000_000).slots() == 8
     assert main(["study", "run", "no.yaml", "--jobs", "1000000"]) == 2
     assert capsys.readouterr().err.startswith(
         "--jobs: 1,000,000 processes are too many, 8 do the work (at most a few for "

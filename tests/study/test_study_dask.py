@@ -117,7 +117,7 @@ def test_the_same_results_as_here_though_a_worker_is_killed(
     os.kill(next(iter(cluster.workers.values())).pid, signal.SIGKILL)
     thread.join(240)
     there = outcome["result"]
-    monkeypatch.setattr(drive, "Processes", fakes.Inline)
+    monkeypatch.setattr(drive, "RunProcesses", fakes.Inline)
     here = run_study(path, tmp_path / "here", **OPTIONS)
     assert list(there.summary["status"]) == ["finished"] * 6
     for column in ("fingerprint", "address"):

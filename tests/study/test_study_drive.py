@@ -21,7 +21,7 @@ from simfed import InputError, InputErrors, Interrupted, RunFailed
 from simfed.experiment import CtrlC
 from simfed.record import lock_folder
 from simfed.study import (
-    Processes,
+    RunProcesses,
     ScenarioRuns,
     StudyFolder,
     drive,
@@ -131,7 +131,7 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(
 
 
 def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatch):
-    monkeypatch.setattr(drive, "Processes", Processes)
+    monkeypatch.setattr(drive, "RunProcesses", RunProcesses)
     monkeypatch.setattr(drive, "play", fakes.play_or_die)
     sizes = [32, fakes.DIES_ONCE, fakes.DIES]
     with pytest.raises(
@@ -145,7 +145,7 @@ def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatc
 
 
 def test_a_worker_that_died_with_nothing_to_do_is_followed_by_another():
-    place = Processes(1)
+    place = RunProcesses(1)
     try:
         first = place.submit(os.getpid)
         pid = first.result()
@@ -250,7 +250,7 @@ def test_workers_with_other_code_are_refused(write, tmp_path, monkeypatch):
         def submit(self, function, job):
             return super().submit(function, dataclasses.replace(job, code="another"))
 
-    monkeypatch.setattr(drive, "Processes", Elsewhere)
+    monkeypatch.setattr(drive, "RunProcesses", Elsewhere)
     with pytest.raises(RunFailed, match="the same version of simfed on every worker"):
         study(write(grid=STRATEGIES), tmp_path / "out")
     assert os.listdir(tmp_path / "out" / "runs") == []
@@ -289,7 +289,7 @@ def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatc
             steps[-1].append(job.plain["policy"]["strategy"])
             return super().submit(function, job)
 
-    monkeypatch.setattr(drive, "Processes", Wide)
+    monkeypatch.setattr(drive, "RunProcesses", Wide)
     monkeypatch.setattr(ScenarioRuns, "play", lambda kind, job, out: None)
     grid = {
         "clients[*].link.up": ["5 Mbps", "50 Mbps"],

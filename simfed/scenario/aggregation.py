@@ -1,4 +1,9 @@
-"""The keys of a server mode."""
+"""The keys of a server mode: when a server merges, and what becomes of who is late.
+
+`Aggregation` is the cloud server's section, `EdgeServers` that of servers between it
+and the clients; both share the modes of `_Mode`. `simfed.sim.modes` plays what they
+say.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,8 @@ from simfed.schema.section import OnlyWith, Section
 class RuleChoice(OfKind):
     """The server's rule against hostile uploads: a kind, with its options beside it.
 
-    `{krum: 2}` is `{kind: krum, f: 2}`.
+    `{krum: 2}` is `{kind: krum, f: 2}`. The rule stands in for the mean of a method
+    that averages; `mean` is that mean itself.
     """
 
     registry_kind: ClassVar[str] = "rule"
@@ -73,7 +79,11 @@ _DEFAULTS: dict[str, dict[str, Any]] = {
 
 
 class _Mode(Section):
-    """The instant of a node's merges, and the fate of late uploads."""
+    """The instant of a node's merges, and the fate of late uploads.
+
+    The base of the cloud's section and of the edge servers'. Which keys belong to which
+    mode is said by their `Only` marks; what a mode needs beside its name is filled in.
+    """
 
     mode: Literal["synchronous", "deadline", "first", "buffered", "asynchronous"] = (
         Field(default="synchronous", description="when the server merges")
@@ -108,6 +118,10 @@ class _Mode(Section):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, value: Any) -> Any:
+        """Return the section as written, with the defaults of its mode (`_DEFAULTS`).
+
+        A key that is null counts as not written.
+        """
         if not isinstance(value, dict):
             return value
         mode = value.get("mode", "synchronous")
@@ -117,6 +131,11 @@ class _Mode(Section):
 
     @model_validator(mode="after")
     def _check_staleness(self) -> _Mode:
+        """Refuse weights for late uploads where late uploads are dropped.
+
+        Raises:
+            InputError: `staleness` stands beside `late: drop`.
+        """
         if self.staleness is not None and self.late == "drop":
             raise InputError(
                 where="staleness",
@@ -128,9 +147,9 @@ class _Mode(Section):
 
     @property
     def latest(self) -> int | None:
-        """The most merges that an upload may come late and be merged.
+        """The most merges that an upload may come late and still be merged.
 
-        None: any number.
+        0 where whoever is late is cut off, None where any number may pass.
         """
         if self.concurrency is None and self.late != "merge":
             return 0
@@ -138,7 +157,10 @@ class _Mode(Section):
 
     @property
     def merges_alone(self) -> bool:
-        """True if each merge has one upload."""
+        """True if each merge has one upload.
+
+        That is mode asynchronous, and buffered with a buffer of 1.
+        """
         return self.concurrency is not None and (self.buffer or 1) == 1
 
 

@@ -38,6 +38,11 @@ SOURCES = ("name", "file", "table", "folder", "leaf", "torchvision", "huggingfac
 
 
 def _check_sizes(value: Any) -> Any:
+    """Return `sizes` as written.
+
+    Raises:
+        InputError: it is neither `equal`, a pair of bounds nor a distribution.
+    """
     bounds = isinstance(value, (list, tuple)) and len(value) == 2
     if not (value == "equal" or bounds or isinstance(value, (dict, Distribution))):
         raise InputError("equal, [low, high] or {column: NAME}", got=value)
@@ -45,6 +50,7 @@ def _check_sizes(value: Any) -> Any:
 
 
 def _tell_sizes(value: Any) -> str:
+    """Return the tag of the form of `sizes`: word, bounds or column."""
     if isinstance(value, (dict, Distribution)):
         return "column[]"
     return "word[]" if isinstance(value, str) else "bounds[]"
@@ -118,11 +124,19 @@ class Partition(Section):
 
     @property
     def sized(self) -> bool:
-        """True if clients own what the scenario says, beside what the kind draws."""
+        """True if clients own what the scenario says, beside what the kind draws.
+
+        Then the deal has to be made to know whether it can be.
+        """
         return any((self.sizes, self.least, self.classes))
 
     @model_validator(mode="after")
     def _check_bounds(self) -> Partition:
+        """Refuse bounds of `sizes` that are the wrong way round.
+
+        Raises:
+            InputError: low is above high.
+        """
         if isinstance(self.sizes, tuple) and self.sizes[0] > self.sizes[1]:
             allowed = "[low, high] with low at most high"
             raise InputError(allowed, where="sizes", got=list(self.sizes))
@@ -130,6 +144,16 @@ class Partition(Section):
 
 
 def _locate_path(value: Any, info: ValidationInfo) -> str:
+    """Return a path of the file as one from here, `~` written out.
+
+    Args:
+        value: as it is written.
+        info: its context has the `folder` at which relative paths start; else they
+            start at the current one.
+
+    Raises:
+        InputError: no text, or an empty one.
+    """
     if not isinstance(value, str) or not value:
         raise InputError("the name of a file or folder", got=value)
     folder = (info.context or {}).get("folder", "")
@@ -146,7 +170,8 @@ DataPath = Annotated[
 def _read_hub_or_folder(value: Any, info: ValidationInfo) -> str:
     """Return a folder on disk where there is one, or where the text is a path.
 
-    Else a name of the hub.
+    Else the text itself, a name of the hub. A text is a path if it begins with `.`, `/`
+    or `~`, or ends with `/`.
     """
     path = os.path.realpath(_locate_path(value, info))
     is_path = (
@@ -161,8 +186,10 @@ _PUBLIC = OnlyWith("method", "needs_public", nothing=0)
 class DatasetSpec(Section):
     """The data: what the clients own, the server's unlabelled public set, the test set.
 
-    Without test data a fifth of each owner's rows, the same for every seed, is the test
-    set.
+    One of `name`, `file`, `table`, `folder`, `leaf`, `torchvision` and `huggingface`
+    says where they are. Without test data a fifth of each owner's rows, the same for
+    every seed, is the test set. Files are read when a run begins, which keeps their
+    digests and no copies.
     """
 
     one_of = SOURCES
@@ -254,6 +281,12 @@ class DatasetSpec(Section):
 
     @model_validator(mode="after")
     def _check_source(self) -> DatasetSpec:
+        """Refuse keys that the source has no use for.
+
+        Raises:
+            InputError: a table without a target; columns of what has none; a layout or
+                a regression where the source says both itself.
+        """
         if self.table is not None and self.target is None:
             raise InputError(
                 where="target", problem="the key 'target' is missing beside table"
@@ -276,13 +309,15 @@ class DatasetSpec(Section):
         return self
 
     def _says(self, key: str) -> bool:
+        """Return whether a key has another value than its default."""
         return bool(getattr(self, key) != type(self).model_fields[key].default)
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
         """Return the section without keys at their defaults.
 
-        Most belong to one kind of source.
+        Most belong to one source. The public set and the partition are always there:
+        they count with every source.
         """
         plain: dict[str, Any] = dump(self)
         always = ("public", "public_batch", "partition")
@@ -294,12 +329,15 @@ class DatasetSpec(Section):
 
     @property
     def kind(self) -> str:
-        """The one of `SOURCES` that is given."""
+        """The key of `SOURCES` that is given, such as `name` or `table`."""
         return self.given
 
     @property
     def label(self) -> str:
-        """The data set's name for people: its registered name, or that of its file."""
+        """The data set's name for people: its registered name, or that of its file.
+
+        Manifests list the data set's digest under it.
+        """
         value: str = getattr(self, self.kind)
         return (
             value if self.kind in ("name", "torchvision") else Path(value).name or value
@@ -316,14 +354,27 @@ class DatasetSpec(Section):
 
     @property
     def paths(self) -> dict[str, str]:
-        """Key → path of each file and folder that the section names."""
+        """Key → path of each file and folder that the section names.
+
+        A `huggingface` name of the hub is among them; nobody has looked whether they
+        exist.
+        """
         keys = {*SOURCES, "root", "test", "public_file"} - {"name", "torchvision"}
         known = (key for key in type(self).model_fields if key in keys)
         return {key: path for key in known if (path := getattr(self, key)) is not None}
 
 
 def _choose_usual_kind(written: Mapping[str, Any], folder: Any) -> str:
-    """Return the partition of a data set that names none: by owners if it has some."""
+    """Return the partition of a data set that names none: by owners if it has some.
+
+    Args:
+        written: the section as written.
+        folder: where relative paths start; None: at the current folder.
+
+    Returns:
+        `natural` where the data name owners, `iid` for numbers to be predicted, else
+        `dirichlet`.
+    """
     if "name" in written:
         named, known = written["name"], registry("dataset")
         facts = getattr(known.get(named), "facts", None) if named in known else None

@@ -4,6 +4,9 @@ It is a scenario without its learning part: clients with devices, links and
 availability, the network between them, what goes wrong, and how the time of foreign
 code is charged. A whole scenario may stand in its place; then its learning part is
 passed over.
+
+`load_fleet` reads one, `simfed.flower` plays an app in it; `Computing` says what the
+app's own code costs there.
 """
 
 from __future__ import annotations
@@ -31,7 +34,11 @@ APP: Literal["app"] = "app"
 
 
 def _read_expression(value: Any) -> Any:
-    """Return arithmetic, or text with a unit of time, or a number of seconds."""
+    """Return arithmetic, text with a unit of time or a number of seconds, as text.
+
+    Raises:
+        InputError: none of these, or less than 0 seconds.
+    """
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         raise InputError("seconds, or arithmetic over metrics", got=value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -64,6 +71,9 @@ class Computing(Section):
     the device profile's laws. `work`: by the laws of a file that `simfed flower
     measure` wrote. `declared`: by arithmetic over what a reply says. `measured`: as
     long as it took on this machine, so that no two runs are equal.
+
+    `simfed.flower` reads it, for nodes and for the server apart. What it leaves out:
+    waiting for disks and for other programs costs nothing but in `measured` seconds.
     """
 
     short = "kind"
@@ -100,12 +110,22 @@ class Computing(Section):
 
     @model_validator(mode="after")
     def _check_file(self) -> Computing:
+        """Refuse computing by laws without the file that has them.
+
+        Raises:
+            InputError: kind `work` and no `file`.
+        """
         if self.kind == "work" and self.file is None:
             raise InputError(problem="the key 'file' is missing beside kind work")
         return self
 
 
 def _check_setting(value: Any) -> Any:
+    """Return a setting of an app's configuration.
+
+    Raises:
+        InputError: a list, a mapping or null, of which apps know nothing.
+    """
     if not isinstance(value, (str, bool, int, float)):
         raise InputError("a text, a number, true or false", got=value)
     return value
@@ -121,7 +141,11 @@ _OF_LEARNING = ("k", "policy", "overlap", "attack")
 
 
 class FleetGroup(Group):
-    """`count` nodes that are alike."""
+    """`count` nodes that are alike, each of which runs the app.
+
+    It has a client group's devices, links and availability, and none of its keys about
+    learning.
+    """
 
     prototype: Literal["app"] = Field(default=APP, description="nodes run the app")
     node_config: dict[str, Setting] = Field(
@@ -133,7 +157,12 @@ class FleetGroup(Group):
     )
 
     def config_of(self, node: int, nth: int) -> dict[str, Plain]:
-        """Return the settings of node number `node`, the `nth` of this group."""
+        """Return the settings of one node, with its numbers written into texts.
+
+        Args:
+            node: its number in the fleet, from 0; stands for `{node}`.
+            nth: its number in this group, from 0; stands for `{nth}`.
+        """
         return {
             key: value.replace("{node}", str(node)).replace("{nth}", str(nth))
             if isinstance(value, str)
@@ -144,6 +173,11 @@ class FleetGroup(Group):
     @model_validator(mode="before")
     @classmethod
     def _refuse_learning(cls, value: Any) -> Any:
+        """Return the group as written, without keys about learning that say nothing.
+
+        Raises:
+            InputError: one of them says something.
+        """
         if not isinstance(value, Mapping):
             return value
         for key in _OF_LEARNING:
@@ -156,7 +190,7 @@ class FleetGroup(Group):
 class FleetServer(ServerSpec):
     """The server's processor, and how the app's work on it is charged.
 
-    Neither: it takes none.
+    With neither, the server's work takes no simulated time.
     """
 
     computing: Computing | None = Field(
@@ -167,6 +201,12 @@ class FleetServer(ServerSpec):
 
     @model_validator(mode="after")
     def _check_device(self) -> FleetServer:
+        """Refuse a price of the server's work that cannot be known.
+
+        Raises:
+            InputError: laws of messages, of which the server has none; metered work
+                without a device.
+        """
         computing = self.computing
         if computing is not None and computing.file is not None:
             problem = (
@@ -187,9 +227,9 @@ class FleetServer(ServerSpec):
 
 
 class AppMetrics(Section):
-    """Under which names the app's metrics say what runs show.
+    """The names under which the app's metrics say what runs show.
 
-    Omitted: looked for by their names.
+    Where one is omitted, the first metric whose name has the word in it is taken.
     """
 
     accuracy: str | None = Field(
@@ -204,7 +244,10 @@ class AppMetrics(Section):
 
 
 class App(Section):
-    """The app itself, for files that say all of a run: the base of a study."""
+    """The app itself, for files that say all of a run: the base of a study.
+
+    `simfed flower run` names the folder in the command instead.
+    """
 
     short = "folder"
 
@@ -217,7 +260,12 @@ class App(Section):
 
 
 class FleetFile(WorldSpec):
-    """A validated, frozen world for an app."""
+    """A validated, frozen world for an app; `load_fleet` makes it.
+
+    It is to an app what a `Scenario` is to simfed's own learning: with its seed and a
+    deterministic app it determines a run. Not in it: what the app learns, sends and
+    evaluates.
+    """
 
     written_in = (
         "name",
@@ -250,13 +298,15 @@ class FleetFile(WorldSpec):
 
     @property
     def charged(self) -> Computing:
-        """The price of nodes' work."""
+        """The price of nodes' work; metered where nothing is said."""
         return Computing() if self.computing is None else self.computing
 
     def charged_by(self, work_file: Path) -> FleetFile:
         """Return this fleet with nodes' work charged by a work file.
 
-        `simfed flower measure` wrote it.
+        Args:
+            work_file: that `simfed flower measure` wrote. When a node's start is
+                charged stays as it is.
         """
         computing = Computing(kind="work", file=str(work_file.resolve()))
         if self.computing is not None:
@@ -265,6 +315,11 @@ class FleetFile(WorldSpec):
 
     @model_validator(mode="after")
     def _check_together(self) -> FleetFile:
+        """Refuse restarts of the server, whose app cannot be taken back.
+
+        Raises:
+            InputError: `faults.restarts` is given.
+        """
         if self.faults is not None and self.faults.restarts is not None:
             allowed = "no restarts: an app cannot be taken back to where it was"
             raise InputError(allowed, where="faults.restarts")
@@ -274,7 +329,13 @@ class FleetFile(WorldSpec):
 def load_fleet(path: str | Path, overrides: Overrides = ()) -> FleetFile:
     """Read, extend, override and validate a fleet file, or a scenario as one.
 
-    Raises: `InputError`, `InputErrors`: one sentence for each thing that is wrong.
+    Args:
+        path: the YAML file; relative paths in it start at its folder.
+        overrides: key path → value, of keys of whichever of the two it is.
+
+    Raises:
+        InputError: the file cannot be read, or its learning part cannot be passed over.
+        InputErrors: one sentence for each thing that is wrong.
     """
     path = Path(path)
     data = read_yaml(path)
@@ -289,7 +350,16 @@ def validate_fleet(
 ) -> FleetFile:
     """Return a fleet from a mapping, which may be a whole scenario's.
 
-    `folder` is where its relative paths start.
+    A scenario is validated as one first, so that no error of it goes by unseen.
+
+    Args:
+        data: plain values, as a file has them.
+        source: how errors name it.
+        folder: where its relative paths start.
+
+    Raises:
+        InputError: a scenario with privacy or edge servers, which decide what is sent.
+        InputErrors: one sentence for each thing that is wrong.
     """
     if _has_learning(data):
         scenario = validate_as(Scenario, data, source=source, folder=folder)
@@ -308,6 +378,7 @@ def validate_fleet(
 
 
 def _has_learning(data: Mapping[str, Plain]) -> bool:
+    """Return whether a file's keys are those of a whole scenario."""
     return "dataset" in data or "prototypes" in data
 
 
@@ -315,6 +386,7 @@ _OF_THE_WORLD = ("name", "seed", "client_order", "network", "faults")
 
 
 def _drop_learning(data: Mapping[str, Plain]) -> dict[str, Plain]:
+    """Return a scenario's world as written: groups, network, faults, the server."""
     world = {key: data[key] for key in _OF_THE_WORLD if key in data}
     dropped = {"prototype", "k", "policy"}
     groups = [

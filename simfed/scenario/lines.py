@@ -1,4 +1,9 @@
-"""Lines of keys in YAML files, looked for once an error names the key."""
+"""Lines of keys in YAML files, looked for once an error names the key.
+
+Validation knows key paths and no lines. `simfed.ground.reading` keeps the nodes of what
+it parsed last, with their lines, and `add_line` walks the path of the error through
+them. So reading a file costs nothing for errors that never come.
+"""
 
 from __future__ import annotations
 
@@ -15,11 +20,15 @@ from simfed.ground.reading import find_nodes
 def add_line(error: InputError, *, overridden: bool = False) -> InputError:
     """Return the same error, with the line of the key that it names.
 
-    For instance `a.yaml: line 3: rounds: …`.
+    For instance `a.yaml: line 3: rounds: …`; a key of a file that this one extends
+    gives `a.yaml: base.yaml: line 3: rounds: …`. The error stays as it is where the key
+    is in no file.
 
-    A key of a file that this one extends: `a.yaml: base.yaml: line 3: rounds: …`. The
-    error stays as it is where the key is in no file, or, with `overridden`, where the
-    file says another value than the error: that one came from the command line.
+    Args:
+        error: one whose `where` begins with the file, as `simfed.load_scenario` makes
+        them.
+        overridden: True if some keys came from the command line: an error about another
+            value than the file has is one of those, and gets no line.
     """
     parts = (error.where or "").split(": ")
     for at in range(len(parts) - 1, -1, -1):
@@ -40,9 +49,17 @@ _MOST_EXTENDED = 10
 def _find_place(
     file: Path, path: str, error: InputError, overridden: bool, above: int = 0
 ) -> str | None:
-    """Return `line 3`, or `base.yaml: line 3`.
+    """Return `line 3`, or `base.yaml: line 3` of a key in a file that this one extends.
 
-    The latter is where the key stands in a file that this one extends.
+    Args:
+        file: that was read last under this name.
+        path: of the key; empty: the file as a whole.
+        error: it may name an unknown key by its `got`.
+        overridden: as of `add_line`.
+        above: how many files extend this one.
+
+    Returns:
+        None where the key has no line: it is in no file, or came from the command line.
     """
     root = find_nodes(str(file))
     place_of_key = _walk_path(root, path)
@@ -72,7 +89,14 @@ def _find_place(
 def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] | None:
     """Return the line of the innermost key there is, its value, and the rest.
 
-    The rest of the path is not there. None where its first key is not.
+    Args:
+        root: the nodes of the file; None: they are not kept.
+        path: of a key, such as `clients[0].link.up`.
+
+    Returns:
+        Line from 1 on, the node of the value, and what of the path is not there (empty:
+        all
+        of it is). None where its first key is not.
     """
     node, line, rest = root, None, path
     while rest and node is not None:
@@ -101,6 +125,7 @@ def _walk_path(root: yaml.Node | None, path: str) -> tuple[int, yaml.Node, str] 
 
 
 def _begins_with(path: str, key: str) -> bool:
+    """Return whether a key path begins with this key, as a whole step."""
     return path.startswith(key) and path[len(key) : len(key) + 1] in ("", ".", "[")
 
 

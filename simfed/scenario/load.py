@@ -1,6 +1,8 @@
 """Loads a YAML file, with overrides, as a validated `Scenario`.
 
-Every error of the file is told at once.
+Every error of the file is told at once. Until `validate_scenario` everything is a plain
+mapping: `read_yaml` merges what a file extends, `apply_overrides` writes key paths into
+a copy, and `dump_scenario` goes the way back, to YAML with every default in place.
 """
 
 from __future__ import annotations
@@ -85,7 +87,10 @@ _OF_LEARNING = (
 
 
 def is_study(data: Mapping[str, Plain]) -> bool:
-    """Return whether a file's keys are those of a study."""
+    """Return whether a file's keys are those of a study.
+
+    `data` is the file's mapping, as it was written.
+    """
     return "base" in data and "clients" not in data
 
 
@@ -100,9 +105,17 @@ def is_fleet(data: Mapping[str, Plain]) -> bool:
 def validate_scenario(
     data: Mapping[str, Plain], *, source: str, folder: Path, allow_plugins: bool = False
 ) -> Scenario:
-    """Return a scenario from a mapping; `folder` is where its relative paths start.
+    """Return a scenario from a mapping.
 
-    `allow_plugins`: see `load_scenario`.
+    Args:
+        data: plain values, as a file has them, nothing left to extend or override.
+        source: how errors name it.
+        folder: where its relative paths start.
+        allow_plugins: as of `load_scenario`.
+
+    Raises:
+        InputError: a plug-in that nobody consented to, or that does not run.
+        InputErrors: one sentence for each thing that is wrong.
     """
     import_plugins(data, source=source, folder=folder, allow=allow_plugins)
     return validate_as(Scenario, data, source=source, folder=folder)
@@ -113,13 +126,18 @@ def import_plugins(
 ) -> None:
     """Run the files that `plugins` of a scenario or study names.
 
-    Their parts are known then.
+    Their parts are known by name afterwards. Files are data and plug-ins are code:
+    nothing is run that nobody has asked for, by `allow`, by `--import` of the same
+    file, or before in this process. What is no list of files is left to validation.
 
-    Files are data and plug-ins are code: nothing is run that nobody has asked for, by
-    `allow`, by `--import` of the same file, or before in this process.
+    Args:
+        data: the file's mapping.
+        source: how errors name the file.
+        folder: where relative paths start.
+        allow: True is consent to all that it names.
 
-    Raises: `InputError` where consent is missing, and for a file that does not run;
-    what is no list of files is left to validation.
+    Raises:
+        InputError: consent is missing, or a file does not run.
     """
     named = data.get("plugins")
     where = f"{source}: plugins"
@@ -144,10 +162,14 @@ def dump_scenario(
 ) -> str:
     """Return a resolved scenario, or an app's world, as YAML.
 
-    Every default is spelled out; it loads to an equal one.
+    Every default is spelled out; what it says loads to an equal scenario, on the same
+    numbers.
 
-    `profile_names` and `file_names` rename calibration profiles and other files that it
-    names, for a copy that stands beside copies of them.
+    Args:
+        world: a scenario or a fleet.
+        profile_names: calibration profile → the name of its copy; None: as they are.
+        file_names: path of any other file → that of its copy. Both are for a dump that
+            stands beside copies of what it names, as in a run directory.
     """
     plain = rename_texts(world.model_dump(mode="json"), file_names or {})
     if plain.get("app", 0) is None:  # the command says it
@@ -166,7 +188,16 @@ MOST_EXTENDED = 100
 
 
 def read_yaml(path: str | Path, *, _seen: tuple[Path, ...] = ()) -> dict[str, Plain]:
-    """Return the mapping in a YAML file, with what it `extends` merged beneath it."""
+    """Return the mapping in a YAML file, with what it `extends` merged beneath it.
+
+    Args:
+        path: the file.
+        _seen: the files that extend it, outermost first.
+
+    Raises:
+        InputError: it cannot be read, has no mapping, extends itself or too many
+        others.
+    """
     path = Path(path)
     real = Path(os.path.realpath(path))
     if real in _seen:
@@ -192,7 +223,14 @@ def _extend_mapping(
 ) -> dict[str, Plain]:
     """Return a mapping with the file that it `extends` merged beneath it.
 
-    The sections that it drops by `null` are left out.
+    Mappings are merged key by key, everything else is replaced. A section that is null
+    here is left out, so that it gets its defaults again.
+
+    Args:
+        data: the mapping; its key `extends` is taken out.
+        source: how errors name it.
+        folder: where the name of the other file starts.
+        _seen: the files on the way here.
     """
     base = data.pop("extends", None)
     if base is None:
@@ -215,10 +253,15 @@ _AXIS = re.compile(r"(grid|zip\[\d+)\]?\.(.+)", re.DOTALL)
 
 
 def parse_assignment(text: str) -> tuple[str, Plain]:
-    """Return `key.path=value` as given to `--set`; the value is read as YAML.
+    """Return (key path, value) of an assignment as given to `--set`.
+
+    The value is read as YAML.
 
     >>> parse_assignment("compression.k=500")
     ('compression.k', 500)
+
+    Raises:
+        InputError: there is no `=`, no path, or a value that is no YAML.
     """
     path, equals, value = text.partition("=")
     if not equals or not path.strip():
@@ -230,10 +273,17 @@ def parse_assignment(text: str) -> tuple[str, Plain]:
 
 
 def split_key_path(path: str) -> list[Step]:
-    """Return `clients[*].link.up` → `["clients", "*", "link", "up"]`.
+    """Return the steps of a key path; indices become integers.
 
-    Indices become integers. Keys of a study's grid are key paths themselves:
-    `grid.policy.c` → `["grid", "policy.c"]`.
+    Keys of a study's grid are key paths themselves and stay whole.
+
+    >>> split_key_path("clients[*].link.up")
+    ['clients', '*', 'link', 'up']
+    >>> split_key_path("grid.policy.c")
+    ['grid', 'policy.c']
+
+    Raises:
+        InputError: text that is no key path.
     """
     if axis := _AXIS.match(path):
         words = axis[1].split("[")
@@ -255,10 +305,17 @@ def apply_overrides(
 ) -> dict[str, Plain]:
     """Return a copy of `data` with each (key path, value) set.
 
-    Missing mappings on the way are made.
+    Missing mappings on the way are made. What is written short is expanded where a path
+    goes on within it.
 
-    A path that `model` does not know is an error with a did-you-mean. What is written
-    short is expanded where a path goes on within it.
+    Args:
+        data: the file's mapping, which is not changed.
+        overrides: key path → value, or pairs of them; later ones win.
+        model: the section that `data` will be validated as.
+
+    Raises:
+        InputError: a path that `model` does not know, with a did-you-mean, or an index
+            that is not there.
     """
     result: dict[str, Plain] = _copy_value(data)
     for path, value in (
@@ -271,7 +328,18 @@ def apply_overrides(
 
 
 def _set_value(node: Any, place: Any, steps: list[Step], value: Any, path: str) -> None:
-    """Set a value below `node`; `place`: the annotation of what may stand there."""
+    """Set a value below `node`, in place.
+
+    Args:
+        node: the mapping or list that the next step enters.
+        place: the annotation of what may stand there, by which short forms are read.
+        steps: the rest of the path, at least one; `*` stands for every key or index.
+        value: what to set; each place gets a copy.
+        path: the whole path, for errors.
+
+    Raises:
+        InputError: a step that does not fit what is there.
+    """
     step, rest = steps[0], steps[1:]
     where = f"override {path}"
     keys: Iterable[Any]
@@ -319,6 +387,11 @@ def _expand_short_form(node: Any, place: Any, step: Step) -> Any:
 
 
 def _check_path(model: type[BaseModel], steps: Sequence[Step], path: str) -> None:
+    """Raise `InputError` unless a section knows all keys of a path.
+
+    Keys below a mapping whose options hang on its kind are left to validation: the kind
+    may be set as well.
+    """
     here: Any = model
     where = f"override {path}"
     for step in steps:
@@ -352,6 +425,7 @@ def _check_path(model: type[BaseModel], steps: Sequence[Step], path: str) -> Non
 
 
 def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, Any]:
+    """Return two mappings as one: merged where both have one, else `above` wins."""
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -362,6 +436,7 @@ def _merge_mappings(below: dict[str, Any], above: dict[str, Any]) -> dict[str, A
 
 
 def _copy_value(value: Any) -> Any:
+    """Return plain values as new mappings and lists, tuples as lists."""
     if isinstance(value, Mapping):
         return {key: _copy_value(inner) for key, inner in value.items()}
     if isinstance(value, (list, tuple)):

@@ -3,6 +3,11 @@
 The defaults are those of the method (ASCEND); where this page and the method's text
 disagree, one of them is a bug. A `Scenario` is frozen and complete: no other module has
 a default of its own.
+
+First come the sections in the order of a file, then `Scenario` with what other rooms
+ask of it, then the contradictions: `_find_contradictions` calls one function for each
+thing that several keys can get wrong together, and all that they find is told at once.
+What hangs on a single key stands in that key's annotation.
 """
 
 from __future__ import annotations
@@ -112,7 +117,10 @@ class Training(Section):
 
     @property
     def plain_sgd(self) -> bool:
-        """True if a step is nothing but the rate times the gradient."""
+        """True if a step is nothing but the rate times the gradient.
+
+        Such steps of all clients can be made as one product.
+        """
         return (
             self.optimizer == "sgd"
             and not self.momentum
@@ -172,6 +180,11 @@ class Compression(Section):
     @field_validator("strategies")
     @classmethod
     def _check_strategies(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the strategies.
+
+        Raises:
+            InputError: there is none, or one stands twice.
+        """
         if not value or len(set(value)) != len(value):
             raise InputError("at least one strategy, each once", got=list(value))
         return value
@@ -179,12 +192,22 @@ class Compression(Section):
     @field_validator("k_choices")
     @classmethod
     def _check_levels(cls, value: tuple[WrittenLevel, ...]) -> tuple[WrittenLevel, ...]:
+        """Return the levels.
+
+        Raises:
+            InputError: one stands twice.
+        """
         if len(set(value)) != len(value):
             raise InputError("levels of K, each once", got=list(value))
         return value
 
     @model_validator(mode="after")
     def _check_levels_of_codecs(self) -> Compression:
+        """Refuse levels of codecs that do not go by a number of entries.
+
+        Raises:
+            InputError: there is such a choice.
+        """
         for choice in self.choices:
             if choice.level is None:
                 continue
@@ -194,6 +217,11 @@ class Compression(Section):
 
     @model_validator(mode="after")
     def _check_use_of_levels(self) -> Compression:
+        """Refuse levels that no strategy would take.
+
+        Raises:
+            InputError: each strategy names its own level, or goes by none.
+        """
         if self.k_choices and not any(map(_goes_by_k, map(Choice.of, self.strategies))):
             allowed = "levels beside a strategy that goes by K and names none"
             raise InputError(allowed, where="k_choices", got=list(self.k_choices))
@@ -201,6 +229,11 @@ class Compression(Section):
 
     @model_validator(mode="after")
     def _check_pairs(self) -> Compression:
+        """Refuse a bandit for strategies and one for levels where they make no pairs.
+
+        Raises:
+            InputError: `pairs: factored` beside choices that are not all pairs.
+        """
         if self.pairs == "factored" and not has_all_pairs(self.choices):
             allowed = (
                 "full, or k_choices beside strategies that go by K and name no level"
@@ -248,9 +281,9 @@ class Rollback(Section):
 
 
 def _read_switch(value: Any) -> Any:
-    """Return `off`, which YAML reads as false, is null.
+    """Return a rollback as a section or null, from what YAML reads as a switch.
 
-    `on` is a rollback with its defaults.
+    `off`, which YAML reads as false, is null; `on` is a rollback with its defaults.
     """
     words: dict[Any, Any] = {False: None, "off": None, True: {}, "on": {}}
     return words[value] if isinstance(value, (bool, str)) and value in words else value
@@ -315,7 +348,10 @@ class SafeguardSpec(Section):
 
     @property
     def forced(self) -> str | None:
-        """The codec that everybody plays in the round after one that was undone."""
+        """The codec that everybody plays in the round after one that was undone.
+
+        None where policies go on choosing, or nothing is ever undone.
+        """
         return None if self.rollback is None or self.forces == "none" else self.forces
 
 
@@ -389,6 +425,12 @@ class DownlinkCompression(Section):
     @field_validator("strategy")
     @classmethod
     def _check_feedback(cls, value: str) -> str:
+        """Return the strategy.
+
+        Raises:
+            InputError: a codec that keeps its own error or goes without: what a client
+                lacks would be lost.
+        """
         with_error_feedback(codec_from_spec(value))
         return value
 
@@ -438,6 +480,11 @@ class EvaluationSpec(Section):
     @field_validator("measures")
     @classmethod
     def _check_measures(cls, measures: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the measures.
+
+        Raises:
+            InputError: the first is no single number, or one stands twice.
+        """
         if not measures or measures[0] == RECALL:
             allowed = f"first {listed(CLASS_MEASURES)}, as recall is a number per class"
             raise InputError(allowed, got=[*measures])
@@ -451,7 +498,10 @@ class EvaluationSpec(Section):
         return self.share if self.owners == "held-out" else None
 
     def due(self, round: int, rounds: int) -> bool:
-        """Return whether models are evaluated after this of so many rounds."""
+        """Return whether models are evaluated after this of so many rounds.
+
+        `round` counts from 1; the last one, `rounds`, always is.
+        """
         return round % self.every == 0 or round == rounds
 
 
@@ -539,6 +589,11 @@ class ClientGroup(Group):
 
     @model_validator(mode="after")
     def _check_epochs(self) -> ClientGroup:
+        """Refuse epochs from a column, which would be the same in every round.
+
+        Raises:
+            InputError: `local_epochs` is drawn from a column.
+        """
         drawn = self.local_epochs
         if isinstance(drawn, Distribution) and drawn.column is not None:
             allowed = "lognormal, uniform, normal or choice, drawn in each round"
@@ -637,10 +692,11 @@ class Scenario(WorldSpec):
     @model_validator(mode="before")
     @classmethod
     def _fill_in_defaults(cls, value: Any) -> Any:
-        """Fill in defaults that hang on other keys.
+        """Return the scenario as written, with the defaults that hang on other keys.
 
-        They are local work on the method, the policy on whether it has anything to
-        choose, the rollback on both.
+        Local work hangs on the method, the staleness of late uploads on method and
+        server mode, and the rollback on the method and on whether any policy is ascend.
+        Wherever the file says something itself, that stays.
         """
         if not isinstance(value, dict):
             return value
@@ -670,6 +726,12 @@ class Scenario(WorldSpec):
 
     @model_validator(mode="after")
     def _check_together(self) -> Scenario:
+        """Refuse keys without effect, and keys that contradict one another.
+
+        Raises:
+            ValidationError: with one detail for each of them, which `validate_as` puts
+                into words.
+        """
         problems = find_misplaced(self)
         problems += [
             make_error_detail(error, (), None) for error in _find_contradictions(self)
@@ -680,7 +742,11 @@ class Scenario(WorldSpec):
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the scenario with the keys that count."""
+        """Return the scenario with the keys that count, in the order of files.
+
+        Keys that have no effect with this method or network are left out, and `plugins`
+        and `privacy` where there are none.
+        """
         plain = drop_unused(self, dump(self))
         for name in ("plugins", "privacy"):  # most have none
             if not getattr(self, name):
@@ -689,10 +755,10 @@ class Scenario(WorldSpec):
 
     @property
     def own_columns(self) -> dict[str, tuple[str, ...]]:
-        """The columns that such a run has beside everybody's, per table.
+        """The columns that such a run has beside everybody's: table → their names.
 
         They are losses of its method, how far its backdoor gets, and what its privacy
-        has cost.
+        has cost. `simfed.record` adds them to its schema.
         """
         success = () if self.backdoor is None else (ATTACK_SUCCESS,)
         columns = {"prototypes": (*self.method.made.losses, *success)}
@@ -704,7 +770,10 @@ class Scenario(WorldSpec):
 
     @property
     def sizes_column(self) -> str | None:
-        """The column of the tables `devices` that says how many samples clients own."""
+        """The column of the tables `devices` that says how many samples clients own.
+
+        None where the partition does not go by such a column.
+        """
         sizes = self.dataset.partition.sizes
         if isinstance(sizes, Distribution) and sizes.table is None:
             return sizes.column
@@ -721,7 +790,10 @@ class Scenario(WorldSpec):
 
     @property
     def public_dealt(self) -> int:
-        """Training samples that are kept back for the public set."""
+        """Training samples that are kept back for the public set.
+
+        0 where the method needs none, and where the set has a file of its own.
+        """
         dealt = self.method.made.needs_public and self.dataset.public_file is None
         return self.dataset.public if dealt else 0
 
@@ -745,9 +817,10 @@ class Scenario(WorldSpec):
         return {name: spec.name(name) for name, spec in self.prototypes.items()}
 
     def k_of_group(self, group: ClientGroup) -> int | str | Distribution:
-        """Return K of a group's clients as written.
+        """Return K of a group's clients as it is written.
 
-        It is a number, a share, or a distribution.
+        It is a number, a share or a distribution; a group's own K stands before
+        `compression.k`.
         """
         return group.k if group.k is not None else self.compression.k
 
@@ -756,7 +829,11 @@ class Scenario(WorldSpec):
         return group.policy if group.policy is not None else self.policy
 
     def policy_key(self, index: int) -> str:
-        """Return where a file has the policy of a group's clients."""
+        """Return the key path at which a file has the policy of a group's clients.
+
+        Args:
+            index: of the group in `clients`, from 0.
+        """
         own = self.clients[index].policy is not None
         return f"clients[{index}].policy" if own else "policy"
 
@@ -770,7 +847,7 @@ class Scenario(WorldSpec):
         return () if forced is None else (Choice(forced),)
 
     def arms_of_group(self, group: ClientGroup) -> tuple[Choice, ...]:
-        """Return the arms from which a group's clients choose.
+        """Return the arms from which a group's clients choose, in the file's order.
 
         `arms_from` of a policy adds none, as the recorded run is not opened here.
         """
@@ -792,7 +869,14 @@ class Scenario(WorldSpec):
         return selects or self.policy_of_group(group).learns
 
     def learning_rate_factor(self, round: int) -> float:
-        """Return the schedule's factor on both learning rates in a round, from 1 on."""
+        """Return the schedule's factor on both learning rates in a round.
+
+        Args:
+            round: from 1 on.
+
+        Returns:
+            1 in the first round, whatever the schedule; see `Schedule`.
+        """
         schedule = self.training.schedule
         if schedule.kind == "inverse-sqrt":
             return float(1 / np.sqrt(round))
@@ -824,6 +908,11 @@ def _find_contradictions(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_twofold_work(scenario: Scenario) -> Iterator[InputError]:
+    """Yield an error where local training is said twice, or not as the method needs it.
+
+    The method may suppose plain steps of SGD (`plain_steps`), or steps that add up
+    gradients (`sums_gradients`).
+    """
     training, method = scenario.training, scenario.method
     steps, epochs = training.local_steps, training.local_epochs
     if steps is not None and epochs is not None:
@@ -891,7 +980,7 @@ def _find_twofold_staleness(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
-    """Codecs that a group plays, beside a method that does not move the weights."""
+    """Yield an error for codecs that want weights moved, where the method does not."""
     if scenario.method.made.moves_point:
         return
     for i, group in enumerate(scenario.clients):
@@ -910,7 +999,7 @@ def _find_unfit_arms(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unused(scenario: Scenario) -> Iterator[InputError]:
-    """Return an error for what a group says and nothing of the scenario looks at.
+    """Yield an error for what a group says and nothing of the scenario looks at.
 
     `compression.k` and its like may stand beside arms without K, as studies vary
     policies and strategies over one base.
@@ -937,7 +1026,7 @@ def _find_unused(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
-    """Policies that compare clients of one merge, where no merge has two."""
+    """Yield an error for policies that compare clients, where merges have only one."""
     server, edges = scenario.aggregation, scenario.aggregation.edge_servers
     if not server.merges_alone or (
         edges and not (edges.merges_alone and edges.merges == 1)
@@ -956,6 +1045,7 @@ def _find_unfit_policies(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
+    """Yield an error for prototypes that are missing, unknown or without clients."""
     method = scenario.method
     if not scenario.prototypes:
         yield InputError("at least one prototype", where="prototypes", got={})
@@ -983,6 +1073,7 @@ def _find_unfit_prototypes(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_too_few_public(scenario: Scenario) -> Iterator[InputError]:
+    """Yield an error where a round uses more of the public set than there is."""
     data, method = scenario.dataset, scenario.method
     if method.made.needs_public and data.public < 1:
         allowed = f"at least 1 public image with method {method.kind}"
@@ -993,6 +1084,7 @@ def _find_too_few_public(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
+    """Yield an error where more clients are asked for at a time than there are."""
     clients = scenario.client_count
     per_round, server = scenario.participation.clients_per_round, scenario.aggregation
     for where, asked in (
@@ -1016,9 +1108,10 @@ def _find_too_few_clients(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputError]:
-    """Yield an error for edge servers that could not be where they are.
+    """Yield an error for edge servers that could not stand or work where they are.
 
-    Or that could not do what they are to.
+    They stand at the nodes of a tier, forward means, and send their clients whole
+    models.
     """
     where, network = "aggregation.edge_servers", scenario.network
     tiers = {tier.name: tier.count for tier in network.tiers}
@@ -1067,7 +1160,11 @@ def _find_unfit_edges(scenario: Scenario, edges: EdgeServers) -> Iterator[InputE
 
 
 def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
-    """Return an error for a merging rule that could never do its work here."""
+    """Yield an error for a merging rule that could never do its work here.
+
+    It gets too few uploads of a prototype in any merge, or looks at each coordinate by
+    itself where uploads leave most of them out.
+    """
     server, rule = scenario.aggregation, scenario.aggregation.rule
     least: int = rule.made.least
     for i, group in enumerate(scenario.clients):
@@ -1103,7 +1200,11 @@ def _find_unfit_rule(scenario: Scenario) -> Iterator[InputError]:
 
 
 def _find_unfit_attacks(scenario: Scenario) -> Iterator[InputError]:
-    """Return an error for attackers that cannot agree here, or are of two minds."""
+    """Yield an error for attackers that cannot agree here, or are of two minds.
+
+    Colluding ones need to be started together; backdoors must be the same in every
+    group, as one column tells their success.
+    """
     attacks = [
         (i, group.attack) for i, group in enumerate(scenario.clients) if group.attack
     ]
@@ -1207,6 +1308,7 @@ def _choose_constant_staleness(
 
 
 def _is_ascend(policy: Any) -> bool:
+    """Return whether a policy as written, or left out, is ascend, the default."""
     if policy is None:
         return True  # the default policy
     if isinstance(policy, dict) and "kind" not in policy:

@@ -35,11 +35,12 @@ class PluginSpec(Section):
 
     @model_serializer(mode="wrap")
     def _short(self, dump: SerializerFunctionWrapHandler) -> Any:
-        """Return its name alone where there is nothing else to say."""
+        """Return its file alone where nothing else is said, else the section."""
         return self.file if self.origin is None else dump(self)
 
 
 def _wrap_in_list(value: Plain) -> Plain:
+    """Return one plug-in as a list of it, null as none, and a list as it is."""
     return () if value is None else [value] if isinstance(value, (str, dict)) else value
 
 

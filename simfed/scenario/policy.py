@@ -57,13 +57,21 @@ class Reward(Section):
     def _check_ordered(
         cls, value: tuple[float, float] | None
     ) -> tuple[float, float] | None:
+        """Return the bounds.
+
+        Raises:
+            InputError: the lower one is not below the other.
+        """
         if value is not None and not value[0] < value[1]:
             raise InputError("[low, high] with low < high", got=list(value))
         return value
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The least and the greatest reward; infinite where rewards are not clipped."""
+        """The least and the greatest reward; infinite where rewards are not clipped.
+
+        Bandits scale rewards by them.
+        """
         return self.clip or (-math.inf, math.inf)
 
 
@@ -85,7 +93,12 @@ class PolicySpec(OfKind):
     )
 
     def _says(self, trait: str, default: bool = False) -> bool:
-        """Return what the kind's class says of itself; not where arms are replayed."""
+        """Return what the kind's class says of itself; never where arms are replayed.
+
+        Args:
+            trait: an attribute of the class, see `simfed.policy.Policy`.
+            default: what a class without it says.
+        """
         kind = registry("policy").get(self.kind)
         return self.arms_from is None and bool(getattr(kind, trait, default))
 
@@ -112,9 +125,15 @@ class PolicySpec(OfKind):
     def arms(self, offered: tuple[Choice, ...]) -> tuple[Choice, ...]:
         """Return the arms of its clients, of those that the scenario offers.
 
-        A policy that does not learn and names its strategy plays that one alone; one
-        that sets K itself, the arms at the ends of its range and whatever lies between
-        them.
+        Args:
+            offered: the scenario's choices, in the order of the file.
+
+        Returns:
+            Those offered and the one it names. A policy that does not learn and names
+            its
+            strategy plays that one alone; one that sets K itself, the arms at the ends
+            of its
+            range and whatever lies between them.
         """
         if self.sets_k:
             return tuple(

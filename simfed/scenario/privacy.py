@@ -25,6 +25,7 @@ _DELTA = 1e-5
 
 
 def _tell_clip(value: object) -> str:
+    """Return the tag of a clip as it is written: a number, or an adaptive one."""
     return "adaptive[]" if isinstance(value, (Mapping, Section)) else "fixed[]"
 
 
@@ -94,6 +95,11 @@ class Privacy(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Privacy:
+        """Refuse a clip or a δ that its level or its target leaves no room for.
+
+        Raises:
+            InputError: an adaptive clip of samples, or a delta beside a target.
+        """
         if self.level == "sample" and isinstance(self.clip, AdaptiveClip):
             raise InputError(
                 "a number with level sample", where="clip", got="a quantile"
@@ -104,5 +110,5 @@ class Privacy(Section):
 
     @property
     def spent_delta(self) -> float:
-        """δ at which ε is told."""
+        """δ at which ε is told: the target's, else `delta`, else 1e-5."""
         return (self.delta or _DELTA) if self.target is None else self.target.delta

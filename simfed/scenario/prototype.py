@@ -63,6 +63,11 @@ class FactsSpec(Section):
 
     @model_validator(mode="after")
     def _check_trainable(self) -> FactsSpec:
+        """Refuse more trainable parameters than there are.
+
+        Raises:
+            InputError: `trainable` is above `parameters`.
+        """
         if self.trainable is not None and self.trainable > self.parameters:
             raise InputError(
                 f"at most the {self.parameters:,} parameters",
@@ -105,6 +110,12 @@ class PrototypeSpec(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> PrototypeSpec:
+        """Refuse a prototype that is no model, two, or trains what it does not have.
+
+        Raises:
+            InputError: facts beside a model, neither of them, or adapters that would
+            not train.
+        """
         beside = [
             key
             for key in ("model", "pretrained", "adapters", "train")
@@ -127,7 +138,7 @@ class PrototypeSpec(Section):
 
     @property
     def bare(self) -> bool:
-        """True if it is a registered model as it is."""
+        """True if it is a registered model as it is, of which all trains."""
         return self == PrototypeSpec.model_construct(model=self.model)
 
     @property
@@ -144,7 +155,13 @@ class PrototypeSpec(Section):
         """Return the name of its model in profiles and records.
 
         Models of which other parts train are other models there: a step of theirs takes
-        another time. What is no registered model goes by the prototype's name.
+        another time.
+
+        Args:
+            prototype: its own name, by which goes what is no registered model.
+
+        >>> PrototypeSpec(model="resnet18", train="head").name("large")
+        'resnet18/head'
         """
         name = self.model or prototype
         if self.train == "head":

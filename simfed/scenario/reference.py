@@ -15,7 +15,11 @@ from simfed.schema.section import Section, describe_mark
 
 
 def build_scenario_schema() -> dict[str, Plain]:
-    """Return the JSON Schema of a scenario file."""
+    """Return the JSON Schema of a scenario file.
+
+    Editors check a file against it, and `docs/scenario.md` is made of it. Kinds that
+    are registered in this process are in it, with their options.
+    """
     document = Scenario.model_json_schema()
     document["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     document["properties"]["extends"] = {
@@ -36,7 +40,12 @@ def _list_short(section: type[BaseModel]) -> set[str]:
 
 
 def _allow_texts(node: Any, short: set[str]) -> None:
-    """Let a text stand wherever one of these sections may."""
+    """Let a text stand wherever one of these sections may, in place.
+
+    Args:
+        node: a schema, or a part of one.
+        short: names of the sections that have a short form.
+    """
     for inner in (
         node.values()
         if isinstance(node, dict)
@@ -53,6 +62,10 @@ def _add_kinds(parts: dict[str, Any], declared: type[OfKind]) -> None:
     """Add the options of each kind: `if` it is named, `then` they stand there.
 
     They are beside the keys that all kinds share.
+
+    Args:
+        parts: the document's `$defs`, which are changed.
+        declared: the mapping whose options hang on its kind.
     """
     shared = parts[declared.__name__]
     del shared["additionalProperties"]

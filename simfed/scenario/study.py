@@ -1,4 +1,8 @@
-"""Study files: a base scenario, axes over its keys, seeds, and comparisons."""
+"""Study files: a base scenario, axes over its keys, seeds, and comparisons.
+
+`Study` is the section of the whole file. It names the base and does not open it:
+`simfed.study` makes the runs, each the base with the values of one point and a seed.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +23,11 @@ from simfed.schema.sentences import validate_as
 
 
 def _read_axis(value: Any) -> Any:
-    """Values as a list, or by name as a mapping of label → value."""
+    """Return an axis's values as a tuple, or as a mapping of label → value.
+
+    Raises:
+        InputError: neither a list nor a mapping, or an empty one.
+    """
     if not isinstance(value, (list, tuple, dict)):
         raise InputError("a list of values, or a mapping of label to value", got=value)
     if not value:
@@ -30,12 +38,22 @@ def _read_axis(value: Any) -> Any:
 
 
 def _check_axes(value: Any) -> Any:
+    """Return the axes.
+
+    Raises:
+        InputError: an empty mapping.
+    """
     if isinstance(value, dict) and not value:
         raise InputError("at least one key path with its values", got=value)
     return value
 
 
 def _read_points(value: Any) -> Any:
+    """Return the points of a `list` as an axis's values.
+
+    Raises:
+        InputError: a point that is no mapping of key path to value.
+    """
     value = _read_axis(value)
     for point in value.values() if isinstance(value, dict) else value:
         if not isinstance(point, dict) or not point:
@@ -120,6 +138,12 @@ class Study(Section):
 
     @model_validator(mode="after")
     def _check_together(self) -> Study:
+        """Refuse seeds and zipped axes that do not fit together.
+
+        Raises:
+            InputError: no seed or one twice; zipped axes of several lengths, or with
+                labels on any but the first.
+        """
         if self.seeds is not None and (
             not self.seeds or len({*self.seeds}) != len(self.seeds)
         ):
@@ -142,7 +166,10 @@ def load_study_file(
 ) -> Study:
     """Read and validate a study file; the base scenario is not opened.
 
-    `overrides` are of keys of the study; `allow_plugins`: see `simfed.load_scenario`.
+    Args:
+        path: the YAML file.
+        overrides: key path → value, of keys of the study.
+        allow_plugins: as of `simfed.load_scenario`.
 
     Raises:
         InputError: the file cannot be read or is not a mapping.

@@ -9,6 +9,11 @@ State comes in and goes out: `payload, state = codec.encode(update, state, rng, 
 `decode(payload)` is what the receiver takes the update for, so `update −
 decode(payload)` is the error of this round, whatever made it;
 `simfed.compress.feedback` carries it to the next.
+
+Begin with `Payload` (what travels) and `Chain` (how most of them are made). `Codec` is
+the contract of both, `ValueCodec` that of the second link; selections are in
+`sparsifiers`, value codecs in `quantise`, codecs that are no chain in `own` and
+`lowrank`, and codecs of codecs in `layers` and `slices`.
 """
 
 from __future__ import annotations
@@ -163,7 +168,7 @@ class Payload:
     def dense(self) -> Vector:
         """Return the vector that the receiver rebuilds, zeros where nothing travels.
 
-        `Codec.decode`.
+        Shape (length,), of the library of `values`; what `Codec.decode` gives.
         """
         if self.indices is None:
             return self.codec.decode(self)
@@ -176,13 +181,20 @@ class Payload:
         return vector
 
     def wire_bytes(self, index_code: str) -> float:
-        """Return the size on the wire, which is fractional for `ideal`."""
+        """Return the size on the wire in bytes, which is fractional for `ideal`.
+
+        Args:
+            index_code: the format of the indices, see `simfed.compress.index_codes`.
+        """
         return self.codec.payload_bytes(self, index_code)
 
     def encoded(self, index_code: str) -> bytes:
         """Return the payload as it travels, which the codec's `from_bytes` reads.
 
         It has `wire_bytes` bytes.
+
+        Args:
+            index_code: any but `ideal`, which has no encoder.
         """
         return self.codec.to_bytes(self, index_code)
 
@@ -204,7 +216,13 @@ class ValueCodec(Protocol):
     ) -> Symbols:
         """Return the symbols of `values`, which are not changed.
 
-        Raises: `InputError` for a NaN or infinity.
+        Args:
+            values: flat float32, at least one.
+            rng: keyed by codec, client and round; None where nothing is drawn.
+            layout: shapes of the layers where the values are a whole update.
+
+        Raises:
+            InputError: a NaN or infinity.
         """
         ...
 
@@ -215,12 +233,14 @@ class ValueCodec(Protocol):
     def bits(
         self, count: int, layout: Layout | None, *, ideal: bool, symbols: Symbols = None
     ) -> float | None:
-        """Bits of `count` values.
+        """Return the bits of `count` values; None where they depend on missing symbols.
 
-        None where they depend on the symbols and these are not given.
-
-        `ideal`: as an accounting without rounding; else what `write` comes to before it
-        is rounded up to whole bytes.
+        Args:
+            count: how many values.
+            layout: as of `quantise`.
+            ideal: True: as an accounting without rounding; else what `write` comes to
+                before it is rounded up to whole bytes.
+            symbols: of these values, where they are known.
         """
         ...
 
@@ -233,7 +253,10 @@ class ValueCodec(Protocol):
     ) -> tuple[Symbols, int]:
         """Return (symbols, bytes read): the inverse of `write`.
 
-        `data` may go on behind them.
+        Args:
+            data: the bytes, which may go on behind them.
+            count: how many values there are.
+            layout: as of `quantise`.
         """
         ...
 
@@ -360,9 +383,13 @@ class Codec(ABC):
     def undo_earlier(self, state: State, undone: State, sent: Vector) -> State:
         """Return `state`, which later plays have left, without an earlier lost upload.
 
-        `undone` is what `undo` gave for that play, `sent` what the receiver would have
-        got. What is kept in sums, it is taken out of; what tells one play from the next
-        (the place in a period) goes back to before it, so that no entry is left out.
+        What is kept in sums, it is taken out of; what tells one play from the next (the
+        place in a period) goes back to before it, so that no entry is left out.
+
+        Args:
+            state: after the last play.
+            undone: what `undo` gave for the lost play.
+            sent: what the receiver would have got, shape (d,).
         """
         return undone
 
@@ -373,7 +400,16 @@ class Codec(ABC):
     def parts(
         self, length: int, k: int, layout: Layout | None
     ) -> tuple[tuple[str, int, float], ...]:
-        """Return `Work.parts` of an update, where it is made `by_layer`."""
+        """Return `Work.parts` of an update, where it is made `by_layer`.
+
+        Args:
+            length: d.
+            k: entries asked for.
+            layout: shapes of the layers.
+
+        Returns:
+            (strategy, K, share of the entries) of each codec that takes part.
+        """
         return ()
 
     def count_told(
@@ -381,7 +417,8 @@ class Codec(ABC):
     ) -> int | None:
         """Return the number of entries that every payload of such an update tells of.
 
-        None where that depends on the data or on earlier plays.
+        None where that depends on the data or on earlier plays. Arguments are those of
+        `size_bytes`.
         """
         return length if self.is_dense else min(k, length)
 
@@ -391,14 +428,20 @@ class Codec(ABC):
     def size_bytes(
         self, length: int, k: int, index_code: str, layout: Layout | None = None
     ) -> float | None:
-        """Bytes of every payload of such an update.
+        """Return the bytes of every payload of such an update.
 
-        None where they depend on the data.
+        None where they depend on the data. The clock asks before anything is learned.
+
+        Args:
+            length: d, of the update.
+            k: entries asked for.
+            index_code: the format of the indices.
+            layout: shapes of the layers, for codecs that look at them.
         """
 
     @abstractmethod
     def payload_bytes(self, payload: Payload, index_code: str) -> float:
-        """Bytes of this payload, under any index code; fractional for `ideal`."""
+        """Return the bytes of this payload; fractional under the index code `ideal`."""
 
     @abstractmethod
     def to_bytes(self, payload: Payload, index_code: str) -> bytes:
@@ -419,7 +462,16 @@ class Codec(ABC):
     ) -> Payload:
         """Return the payload that the receiver decodes.
 
-        `state`: the sender's before the play, mirrored.
+        Args:
+            data: as `to_bytes` wrote it.
+            length: d, which belongs to the task.
+            k: entries asked for, which do too.
+            index_code: the format of the indices.
+            layout: shapes of the layers.
+            state: the sender's before the play, mirrored.
+
+        Raises:
+            InputError: bytes that no encoder wrote.
         """
         return self._decode(Arrived(data, length, k, index_code, layout, state))
 
@@ -437,6 +489,12 @@ class Chain(Codec):
     """
 
     def __init__(self, selection: Sparsifier, values: ValueCodec | None = None) -> None:
+        """Join two links, of which the second may be missing.
+
+        Args:
+            selection: says which entries travel.
+            values: writes them; None: as 32-bit floats.
+        """
         self.selection, self.values = selection, values
         self.keeps_all = self.is_dense = bool(getattr(selection, "keeps_all", False))
         self.takes_k = not self.keeps_all
@@ -685,7 +743,13 @@ def _list_links(spec: Plain, *, whole: bool = True) -> Sequence[tuple[str, Plain
 def _make_part(name: str, options: Plain) -> Part:
     """Return the registered part of this name.
 
-    An option under None is its constructor's first.
+    Args:
+        name: in the registry of codecs.
+        options: keyword → value; an option under None is its constructor's first. None
+            or empty: it is made without any.
+
+    Raises:
+        InputError: no such part or option, or a value that the constructor refuses.
     """
     if options is not None and not isinstance(options, Mapping):
         raise InputError("options as a mapping", where=name, got=options)
@@ -713,6 +777,11 @@ def _list_parameters(cls: Callable[..., Part]) -> dict[str, Plain]:
 
 
 def _make_chain(parts: list[Part]) -> Codec:
+    """Return the codec of one part, or of a selection before a value codec.
+
+    Raises:
+        InputError: parts that make no chain.
+    """
     if len(parts) == 1:
         return wrap_as_codec(parts[0])
     for part in parts:
@@ -752,11 +821,13 @@ def _list_options(part: Part) -> dict[str | None, Plain]:
 
 
 def _label(codec: Codec) -> str:
+    """Return a codec's label from the names and options of its links."""
     links = codec.links if isinstance(codec, Chain) else [codec]
     return "+".join(format_link(link.name, _list_options(link)) for link in links)
 
 
 def _join_blocks(codec: ValueCodec, symbols: Symbols, count: int) -> Floats:
+    """Return the receiver's values of some symbols, float32 of shape (count,)."""
     vector = np.empty(count, np.float32)
     for stretch, values in codec.blocks(symbols):
         vector[stretch] = values

@@ -64,6 +64,11 @@ class PerLayer(Codec):
     by_layer = True
 
     def __init__(self, choices: Mapping[str, Choice]) -> None:
+        """Choose by pattern, the first one first.
+
+        Args:
+            choices: pattern → codec, with its level where it goes by K.
+        """
         self.choices = choices
         self._codecs = {
             p: choice.codec.under_feedback() for p, choice in choices.items()
@@ -73,9 +78,11 @@ class PerLayer(Codec):
 
     @classmethod
     def read(cls, value: Plain) -> PerLayer:
-        """Return that of `{pattern: strategy}`.
+        """Return the codec of `{pattern: strategy}` as a scenario writes it.
 
-        Raises: `InputError`.
+        Raises:
+            InputError: no mapping, a pattern that could match no name, a strategy that
+                does not suit a layer.
         """
         if not isinstance(value, Mapping) or not value:
             raise InputError("a strategy for each pattern", where=_NAME, got=value)
@@ -232,6 +239,11 @@ COMPOSED[_NAME] = PerLayer.read
 
 
 def _read_choice(pattern: object, strategy: Plain) -> Choice:
+    """Return the choice for the layers of a pattern.
+
+    Raises:
+        InputError: a codec with a memory of its own, or one by K without a level.
+    """
     with within(f"{_NAME}: {pattern}"):
         if not isinstance(pattern, str) or not pattern or _SPECIAL & set(pattern):
             raise InputError("a pattern of names such as conv* or *.bias", got=pattern)

@@ -75,7 +75,14 @@ class _LowRank(Codec):
     def _factor(
         self, values: Floats, shape: tuple[int, int], name: str, play: EncodeCall
     ) -> Factors:
-        """Return a layer's factors; `name`: of its right one in a state that has it."""
+        """Return a layer's factors.
+
+        Args:
+            values: of the layer, flat.
+            shape: (rows, columns) of its matrix.
+            name: of its right factor in a state that has it.
+            play: the arguments of `encode`, for state and generator.
+        """
         raise NotImplementedError
 
     def blocks(self, payload: Payload) -> Iterator[Block]:
@@ -134,9 +141,12 @@ class _LowRank(Codec):
         return Payload(self.label, length, symbols=symbols, layout=layout)
 
     def _shapes(self, length: int, layout: Layout | None) -> list[tuple[int, int]]:
-        """Return (rows, columns) of every layer.
+        """Return (rows, columns) of every layer that is not empty.
 
-        (entries, 1) of those that are no matrix.
+        Those that are no matrix are (entries, 1).
+
+        Raises:
+            InputError: no layout, or a rank that no matrix has.
         """
         if layout is None:
             raise InputError(
@@ -163,14 +173,17 @@ class _LowRank(Codec):
         return self.rank if _is_smaller(shape, self.rank) else 0
 
     def _head_bytes(self, length: int, layout: Layout | None) -> int:
+        """Return the bytes in front of the factors that say their ranks."""
         return 0
 
     def _head(self, payload: Payload) -> bytes:
+        """Return the ranks of a payload's matrices as bytes, where nobody knows them."""
         return b""
 
     def _read_ranks(
         self, data: bytes, shapes: list[tuple[int, int]]
     ) -> tuple[list[int], int]:
+        """Return (rank of each matrix, bytes read); 0 of one that travels whole."""
         return [self._rank(shape) for shape in shapes], 0
 
 
@@ -346,8 +359,10 @@ def _is_smaller(shape: tuple[int, int], rank: int) -> bool:
 
 
 def _count_floats(shape: tuple[int, int], rank: int) -> int:
+    """Return how many floats a matrix travels as, with this rank; 0: whole."""
     return sum(_list_sizes(shape, rank))
 
 
 def _list_sizes(shape: tuple[int, int], rank: int) -> list[int]:
+    """Return the entries of each factor of a matrix, or those of a whole one."""
     return [rank * shape[0], rank * shape[1]] if rank else [math.prod(shape)]

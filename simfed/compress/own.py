@@ -56,7 +56,11 @@ _COUNT_BYTES = 4
 
 
 class _Counted(Codec):
-    """A codec that chooses how many entries it sends: their number travels in front."""
+    """A codec that chooses how many entries it sends: their number travels in front.
+
+    A subclass plays, and has `size_bytes`; one that writes its values in fewer than 32
+    bits also has `_value_bytes`, `_write`, `_read` and `_values`.
+    """
 
     own_memory = True
     feedback = "own"
@@ -378,7 +382,11 @@ def _select_from_bins(
 
 
 class _Around(Codec):
-    """A codec around another one, which does the sending."""
+    """A codec around another one, which does the sending.
+
+    A subclass plays: it keeps one vector, and what the other one sends is added to it
+    or taken away. That is undone by putting back the entries that were there before.
+    """
 
     own_memory = True
     feedback = "own"

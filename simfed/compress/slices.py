@@ -34,6 +34,12 @@ class Sliced:
     name = _NAME
 
     def __init__(self, selection: Sparsifier, chunks: int) -> None:
+        """Select within slices.
+
+        Args:
+            selection: of each slice.
+            chunks: how many slices there are.
+        """
         self.selection = selection
         self.chunks = chunks
 
@@ -47,7 +53,13 @@ class Sliced:
     ) -> Selection:
         """Select in slices as equal as can be, in length and in number of entries.
 
-        There are no more slices than entries; the state is a list of the slices' own.
+        There are no more slices than entries.
+
+        Args:
+            update: shape (d,).
+            k: entries of all slices together.
+            state: a list of the slices' own.
+            rng: draws for one slice after another.
         """
         before = cast("list[State]", state)
         length, count = len(update), self.chunks

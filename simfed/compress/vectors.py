@@ -120,5 +120,9 @@ def list_layers(length: int, layout: Layout | None) -> list[slice]:
 
 
 def chunks(length: int) -> Iterator[slice]:
-    """Stretches that fit the cache."""
+    """Return the stretches of a vector that fit the cache, in order.
+
+    >>> list(chunks(100_000))
+    [slice(0, 65536, None), slice(65536, 100000, None)]
+    """
     return (slice(a, min(a + _CACHED, length)) for a in range(0, length, _CACHED))

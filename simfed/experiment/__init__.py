@@ -1,8 +1,14 @@
 """Runs of scenarios: parts, checks, the run with its directory, and Ctrl-C.
 
-`assembly` puts parts together, `checks` checks them, `running` plays the run with
-checkpoints and resumption, `progress` is what a terminal shows of it, and `capacities`
+Begin with `running`: `run` takes a scenario from its parts to its result. `assembly`
+puts parts together (`Parts`, made when first asked for), `checks` finds what is wrong
+with them before anything is played (`simfed validate`), `progress` is what a terminal
+shows of a run, `interrupt` is Ctrl-C that loses nothing, and `dask_pool` has learning
+done by the workers of a cluster. `cost` foretells what a run will take, `capacities`
 works out how the capacities of a finished run's links stepped.
+
+This is the room in which clock and learning meet: both are imported by it, and neither
+knows of the other.
 """
 
 from __future__ import annotations

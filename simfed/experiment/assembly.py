@@ -3,6 +3,10 @@
 It also finds what is wrong with them. Nothing here simulates, learns or imports torch,
 so that `simfed validate` finds every mistake in a moment. `simfed.experiment.running`
 builds the rest and lets the clock play.
+
+`WorldParts` are those of any world, an app's too; `Parts` are a scenario's, which knows
+what is learned: sizes of models, tasks, policies, samples. Whatever may be asked more
+than once is a cached property, so no part is built that nobody asks for.
 """
 
 from __future__ import annotations
@@ -60,8 +64,13 @@ if TYPE_CHECKING:
 class WorldParts:
     """The parts of a world that are built from its sections, when first asked for.
 
-    `source` is the file: profiles are looked for beside it, in a folder `calibration`
-    there or above, and among simfed's own.
+    Made by `make_parts`; read by checks, runs and `simfed show`. What is drawn (speeds,
+    links, noise) comes from the world's seed, so two of one world are equal.
+
+    Args:
+        world: a scenario or an app's fleet, validated.
+        source: its file. Profiles are looked for beside it, in a folder `calibration`
+            there or above, and among simfed's own; None: from the current folder.
     """
 
     def __init__(self, world: WorldSpec, source: str | Path | None = None) -> None:
@@ -77,18 +86,25 @@ class WorldParts:
 
     @cached_property
     def profile_files(self) -> dict[str, Path]:
-        """Profile name → the file that it stands for."""
+        """Profile name → the file that it stands for, of all devices in the world.
+
+        Raises:
+            InputError: a name that no file has.
+        """
         names = dict.fromkeys(spec.profile for _, spec in self.devices())
         return {name: self.find_profile(name) for name in names if name is not None}
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
-        """Profile name → profile, told the sizes of the models in use."""
+        """Profile name → profile, as its file has it."""
         return {name: load_profile(file) for name, file in self.profile_files.items()}
 
     @property
     def shipped_profiles(self) -> list[str]:
-        """The shipped profiles in use, each as it is shipped."""
+        """The shipped profiles in use, by name, each with its content as it is shipped.
+
+        A profile that a user has changed is none of them. Manifests list them.
+        """
         return sorted(filter(None, map(shipped_name, self.profile_files.values())))
 
     @cached_property
@@ -100,7 +116,12 @@ class WorldParts:
         ]
 
     def _give_times(self, processor: Processor, client: int) -> Processor:
-        """Return the client's own processor where times are drawn."""
+        """Return the client's own processor where its times of work are drawn.
+
+        Args:
+            processor: its group's.
+            client: its id; epochs are worth as many steps as its samples make.
+        """
         times = self.fleet.times(client)
         if not times:
             return processor
@@ -108,21 +129,30 @@ class WorldParts:
         return processor.assuming(times, self.samples_of(client) if epochs else 1)
 
     def samples_of(self, client: int) -> int:
-        """Return how many training samples a client owns; an app's are its own."""
+        """Return how many training samples a client owns.
+
+        1 in a world whose learning is an app's: simfed does not know them.
+        """
         return 1
 
     def columns(self) -> list[FleetColumn]:
-        """Return the quantities of all clients, fixed or drawn, group by group."""
+        """Return the quantities of all clients, fixed or drawn, group by group.
+
+        `simfed show fleet` prints them, and warnings look for rates that seem wrong.
+        """
         return self.fleet.columns({})
 
     def device(self, client: int) -> Device:
-        """Return a new device of this client, with its own speed and its own noise."""
+        """Return a new device of this client, with its own speed and its own noise.
+
+        Two devices of one client are equal, and each begins at its first draw.
+        """
         group = int(self.fleet.group[client])
         processor = self._give_times(self.processors[group], client)
         return processor.client(self.streams, client, self.fleet.speed(client))
 
     def server_device(self) -> Device | None:
-        """Return the server's device.
+        """Return the server's device; None: its work takes no time.
 
         It is nobody's client, so its draws are keyed by -1.
         """
@@ -132,11 +162,11 @@ class WorldParts:
         return self.build_processor(spec).client(self.streams, -1)
 
     def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
-        """Yield the server's device, with its key."""
+        """Yield (key path, device section) of each server; None: it takes no time."""
         yield "server.device", self.world.server.device
 
     def devices(self) -> Iterator[tuple[str, DeviceSpec]]:
-        """Yield the devices of clients and servers, with their keys."""
+        """Yield (key path, device section) of all groups, and of servers with one."""
         for i, group in enumerate(self.world.clients):
             yield f"clients[{i}].device", group.device
         for where, spec in self.server_devices():
@@ -145,7 +175,11 @@ class WorldParts:
 
     @cached_property
     def topology(self) -> Topology:
-        """Links and paths of all clients."""
+        """The links and paths of all clients, with their faults.
+
+        Raises:
+            InputError: a graph, a trace or a cell that cannot be what it should.
+        """
         from simfed import net
 
         topology = net.build(
@@ -179,7 +213,11 @@ class WorldParts:
         return net.build_model(self.world.network)
 
     def find_profile(self, name: str) -> Path:
-        """Return the file of a profile."""
+        """Return the file of a profile.
+
+        Raises:
+            InputError: no folder has it; with a did-you-mean.
+        """
         return find_profile(
             name, profile_folders(self._source.parent if self._source else Path())
         )
@@ -198,7 +236,12 @@ class WorldParts:
 
 
 class Parts(WorldParts):
-    """The parts of a scenario that need no torch, made when first asked for."""
+    """The parts of a scenario that need no torch, made when first asked for.
+
+    To a world's parts it adds what is learned, as far as a clock needs it: sizes of
+    models, tasks and their bytes, samples of clients, policies, recorded runs.
+    `check_parts` makes them and builds all; a run and `simfed.verify` read them.
+    """
 
     def __init__(self, scenario: Scenario, source: str | Path | None = None) -> None:
         super().__init__(scenario, source)
@@ -206,7 +249,11 @@ class Parts(WorldParts):
 
     @cached_property
     def facts(self) -> dict[str, ModelFacts]:
-        """Prototype → sizes of its model."""
+        """Prototype → sizes and work of its model, built only where nobody knows them.
+
+        Raises:
+            InputError: a prototype that makes no model on these data, with its key.
+        """
         dataset = self.scenario.dataset
         known = {}
         for name, prototype in self.scenario.prototypes.items():
@@ -224,7 +271,11 @@ class Parts(WorldParts):
 
     @cached_property
     def profiles(self) -> dict[str, Profile]:
-        """Profile name → profile, told the sizes of the models in use."""
+        """Profile name → profile, told the sizes of the models in use.
+
+        Laws of work are in parameters and FLOPs, so a profile has to know those of each
+        prototype and of the method's auxiliary work.
+        """
         profiles = super().profiles
         for profile in profiles.values():
             for prototype, of_model in self.facts.items():
@@ -236,7 +287,11 @@ class Parts(WorldParts):
 
     @cached_property
     def recorded(self) -> dict[str, RecordedRun]:
-        """Run directory → its recorded arms and sizes, for `policy.arms_from`."""
+        """Run directory → its recorded arms and sizes, for `policy.arms_from`.
+
+        Raises:
+            InputError: a folder that is no finished run.
+        """
         recorded: dict[str, RecordedRun] = {}
         for i, group in enumerate(self.scenario.clients):
             run = self.scenario.policy_of_group(group).arms_from
@@ -255,7 +310,11 @@ class Parts(WorldParts):
 
     @cached_property
     def tasks(self) -> Tasks:
-        """The tasks of clients and their sizes in bytes."""
+        """The tasks of clients and their sizes in bytes, as the clock asks for them.
+
+        Test samples are those of the data, or the held-out owners' where these can be
+        counted.
+        """
         from simfed.learn.data import count_held_out
 
         tests = dataset_facts(self.scenario.dataset).test_samples
@@ -268,18 +327,27 @@ class Parts(WorldParts):
         return tasks
 
     def count_steps(self, client: int, work: Work, within_s: float) -> int:
-        """Return the steps that a client's device makes in so many seconds."""
+        """Return the whole steps that a client's device makes in so many seconds.
+
+        Args:
+            client: its id.
+            work: one unit of its training.
+            within_s: `local_time` of its group, in seconds.
+        """
         group = int(self.fleet.group[client])
         with within(f"clients[{group}].device"):
             processor = self.processors[group]
             return processor.count_steps(work, self.fleet.speed(client), within_s)
 
     def task_of_group(self, index: int) -> Task:
-        """Return the task of a group's first client in the first round."""
+        """Return the task of a group's first client in the first round.
+
+        Checks ask it what clients of a group do: they differ in samples and K alone.
+        """
         return self.tasks.task(1, self.fleet.first(index), 0)
 
     def samples_of(self, client: int) -> int:
-        """Return how many training samples a client owns."""
+        """Return how many training samples a client owns, as learning deals them."""
         return self._owned_samples[client]
 
     @cached_property
@@ -300,7 +368,10 @@ class Parts(WorldParts):
         return [len(samples) for samples in split.clients]
 
     def account(self) -> Account | None:
-        """Return a new account of what privacy costs; None: there is none."""
+        """Return a new account of what privacy costs; None: there is none.
+
+        A run keeps one, in which each merge is entered.
+        """
         return make_account(self.scenario, self.samples_of)
 
     @property
@@ -310,12 +381,12 @@ class Parts(WorldParts):
 
     @property
     def measure(self) -> Measure:
-        """The measure of the task's models that counts."""
+        """The measure that counts: that named first, or the task's."""
         return choose_measure(self.task, self.scenario.evaluation.measures)
 
     @property
     def own_columns(self) -> OwnColumns:
-        """The columns that scenario and measures add to the tables of the run."""
+        """The columns that scenario and measures add to the tables: table → names."""
         columns = dict(self.scenario.own_columns)
         named, classes = self.scenario.evaluation.measures, self.tasks.setting.classes
         keys = list_measure_keys(self.task, named, classes)
@@ -325,13 +396,16 @@ class Parts(WorldParts):
 
     @cached_property
     def owned(self) -> Owned:
-        """The samples of each client by class, and the size of the public set."""
+        """The samples of each client by class, and the size of the public set.
+
+        Manifests have it; data are read and dealt for it.
+        """
         from simfed.learn.data.owned import count_owned
 
         return count_owned(self.scenario, self.streams)
 
     def policy(self, client: int) -> Policy:
-        """Return a new policy for one client."""
+        """Return a new policy for one client, or the one that serves its group."""
         return self._policy_makers[int(self.fleet.group[client])](client)
 
     @cached_property
@@ -340,6 +414,12 @@ class Parts(WorldParts):
         return [self._make_policy_maker(group) for group in self.scenario.clients]
 
     def _make_policy_maker(self, group: ClientGroup) -> Callable[[int], Policy]:
+        """Return a function from a client's id to its policy.
+
+        Args:
+            group: of the client. Its policy replays a recorded run, is one object for
+                all (`serves_all`), or is made anew for each.
+        """
         from simfed.policy import serves_all
 
         run = self.scenario.policy_of_group(group).arms_from
@@ -350,7 +430,12 @@ class Parts(WorldParts):
         return (lambda client: first) if serves_all(first) else (lambda client: make())
 
     def replay(self, recorded: RecordedRun, client: int) -> Policy:
-        """Return a policy that plays what one client played in a recorded run."""
+        """Return a policy that plays what one client played in a recorded run.
+
+        Args:
+            recorded: the run, of as many participations as will be asked for.
+            client: its id in both runs.
+        """
         from simfed.policy import Replay
 
         played = recorded.arms(client)
@@ -370,9 +455,10 @@ class Parts(WorldParts):
 
     @property
     def edge_servers(self) -> list[EdgeServer]:
-        """The edge servers, with new devices.
+        """The edge servers, with new devices and the clients below each.
 
-        Empty: clients' uploads go to the server.
+        Empty where clients' uploads go to the server. Devices and restarts are keyed by
+        ids behind those of all clients.
         """
         spec = self.scenario.aggregation.edge_servers
         if spec is None:
@@ -399,18 +485,29 @@ class Parts(WorldParts):
 
 
 def make_parts(world: WorldSpec, source: str | Path | None) -> WorldParts:
-    """Return the parts of a world, of a scenario all of them."""
+    """Return the parts of a world, of a scenario all of them.
+
+    Args:
+        world: a scenario, or an app's fleet.
+        source: its file, see `WorldParts`.
+    """
     if isinstance(world, Scenario):
         return Parts(world, source)
     return WorldParts(world, source)
 
 
 def check_data(scenario: Scenario) -> None:
-    """Check that every client owns a sample, and as many as the partition says.
+    """Check that the data can be dealt to the clients as the scenario says.
 
-    Tables have a value in every cell, and a public set of its own fits.
+    Every client owns a sample, and as many as the partition says; tables have a value
+    in every cell; a public set of its own fits; a task has the measures and the method
+    that are asked of it. Where sizes are said, samples are dealt to see it.
 
-    Raises: `InputError`.
+    Args:
+        scenario: a validated one.
+
+    Raises:
+        InputError: at the first thing that cannot be.
     """
     data, clients = scenario.dataset, scenario.client_count
     sizes = dataset_facts(data)
@@ -482,9 +579,14 @@ def check_data(scenario: Scenario) -> None:
 def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
     """Return the parts of the run in a folder.
 
-    They are from its resolved scenario and the files kept beside it.
+    They are made from its resolved scenario and the files kept beside it.
 
-    Raises: `InputError`, `InputErrors` for a scenario that this version does not read.
+    Args:
+        run: the run that was read from there.
+        path: its folder.
+
+    Raises:
+        InputError, InputErrors: a scenario that this version does not read.
     """
     where = Path(path) / "scenario.yaml"
     return Parts(
@@ -495,8 +597,12 @@ def load_parts(run: Run, path: str | os.PathLike[str]) -> Parts:
 def list_profiles(folder: str | Path = ".") -> list[tuple[str, str]]:
     """Return name and one line of provenance of each calibration profile at hand.
 
-    Those in a folder `calibration` here or above, and simfed's own; one that cannot be
-    read says why.
+    Args:
+        folder: profiles are looked for in a folder `calibration` here or above, and
+            among simfed's own.
+
+    Returns:
+        Rows in the order of names; of a profile that cannot be read the line says why.
     """
     search = profile_folders(folder)
     rows = []

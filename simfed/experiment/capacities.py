@@ -1,4 +1,8 @@
-"""The steps of link capacities in a finished run, from its directory."""
+"""The steps of link capacities in a finished run, from its directory.
+
+Tables record what links carried. What they could have carried while they were idle is
+worked out here from the scenario, for the pictures of `simfed.report`.
+"""
 
 from __future__ import annotations
 
@@ -23,9 +27,15 @@ def capacities_of(
 
     Airtime is left out: its bytes/s also depend on who sends.
 
-    Computed anew from the scenario in the run's directory `path`, as tables record no
-    capacity while a link is idle. Empty where no capacity varies, and where the traces
-    are missing.
+    Args:
+        run: a finished run.
+        path: its directory, whose scenario names the traces; tables record no capacity
+            while a link is idle.
+
+    Returns:
+        Name of a link → instants in simulated seconds, from 0 on, and as many rates.
+        Empty
+        where no capacity varies, and where the traces are missing.
     """
     end_s = float(run.rounds["finished_at_s"].max()) if len(run.rounds) else 0.0
     try:
@@ -46,7 +56,10 @@ def capacities_of(
 
 
 def _list_steps(link: LinkTrace, end_s: float) -> tuple[list[float], list[float]]:
-    """Return (instants from 0 to before `end_s`, bytes/s from each on) of a trace."""
+    """Return the steps of a trace: instants before `end_s`, bytes/s from each on.
+
+    There are at most `_MOST_STEPS`; a picture could not show more.
+    """
     moment = link.trace.moment(link.offset_s)
     at_s, rates = [0.0], [link.trace.rate_bytes_per_s(moment)]
     while len(at_s) < _MOST_STEPS:

@@ -1,7 +1,9 @@
 """Checks of a scenario that need its built parts, and its omissions.
 
 Nothing here simulates, learns or imports torch: work, sizes and paths are asked of the
-parts, for each group's first client.
+parts, for each group's first client. `Checks.errors` is what refuses a scenario before
+anything is played, `Checks.warnings` what a run tells beside its result. A check is a
+method that raises one `InputError`; `errors` gathers those of all groups.
 """
 
 from __future__ import annotations
@@ -45,8 +47,13 @@ _LONGEST_S = 86_400.0
 class Checks:
     """The checks of a scenario's parts.
 
-    `time_only`: also of what a run without learning cannot do; samples are not dealt
-    then.
+    Made by `check_parts` and at the end of a run; it changes nothing, but asks parts
+    that are then built.
+
+    Args:
+        parts: of the scenario.
+        time_only: also find what a run without learning cannot do; samples are not
+            dealt then.
     """
 
     def __init__(self, parts: Parts, *, time_only: bool = False) -> None:
@@ -62,7 +69,8 @@ class Checks:
     def errors(self) -> list[InputError]:
         """Return all errors that show only when the parts are built.
 
-        They are in file order, each once.
+        They are in file order, each once. Where sizes of models or devices are unknown,
+        nothing further is asked, as everything hangs on them.
         """
         errors: list[InputError] = []
 
@@ -140,6 +148,7 @@ class Checks:
         ]
 
     def _arms(self, index: int) -> tuple[Choice, ...]:
+        """Return the arms that clients of a group may play, replayed ones included."""
         policy = self.scenario.policy_of_group(self.scenario.clients[index])
         if policy.arms_from is not None:
             played = self._parts.recorded[policy.arms_from]
@@ -162,7 +171,10 @@ class Checks:
     ) -> Iterator[Choice]:
         """Yield each arm at its level, or at the smallest and the largest K.
 
-        K is that of the group's clients.
+        Args:
+            index: of the group, whose clients' K may be drawn.
+            arms: with or without a level.
+            plan: of a participation; K is of its longest field.
         """
         for arm in arms:
             for k in dict.fromkeys(
@@ -171,13 +183,23 @@ class Checks:
                 yield arm.at(k)
 
     def _codec_work(self, quantity: str, task: Task, choice: Choice) -> Iterator[Work]:
-        """Return the work on each compressed field of an upload."""
+        """Yield the work on each compressed field of an upload.
+
+        Args:
+            quantity: `compression` or `decompression`.
+            task: of the client.
+            choice: at a level.
+        """
         for field in task.plan.compressed.values():
             k = choice.entries(field.entries)
             yield codec_work(quantity, task.who, field, choice, k, name=choice.label)
 
     def _try_codecs(self, index: int) -> None:
-        """Check that codecs find the shapes of layers that they need."""
+        """Check that codecs find the shapes of layers that they need.
+
+        Raises:
+            InputError: at the strategy, or at the policy that named it.
+        """
         task = self._parts.task_of_group(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
         key = self.scenario.policy_key(index)
@@ -193,10 +215,12 @@ class Checks:
                 ) from None
 
     def list_times(self) -> dict[str, list[tuple[str, str, str]]]:
-        """Return the seconds of the work of groups and servers.
+        """Return the seconds of the work of groups and servers, for `simfed show`.
 
-        By where the scenario says them: (work, its seconds in words, what these are
-        taken from).
+        Returns:
+            Key path of a device → rows of (work, its seconds in words, what these are
+            taken
+            from). Work that takes no time has no row.
         """
         times = {}
         for i, group in enumerate(self.scenario.clients):
@@ -224,6 +248,11 @@ class Checks:
                 yield from self._codec_work("compression", task, choice)
 
     def _try_device(self, index: int) -> None:
+        """Check that a group's profile knows the times of all of its work.
+
+        Raises:
+            InputError: a time, a noise or a power that it lacks.
+        """
         group = self.scenario.clients[index]
         processor = self._parts.processors[index]
         model = self.scenario.model_names[group.prototype]
@@ -266,7 +295,11 @@ class Checks:
         return task.unpacking
 
     def _check_changes(self) -> None:
-        """Changes travel down only with methods that send a model down."""
+        """Check that changes travel down only with methods that send a model down.
+
+        Raises:
+            InputError: nothing that travels down is a model's weights.
+        """
         if self.scenario.downlink.compression is None:
             return
         down = {
@@ -284,7 +317,11 @@ class Checks:
             raise InputError(allowed, got=f"{listed(down) or 'nothing'} travels down")
 
     def _check_failure(self, index: int) -> None:
-        """Check that only a message that is sent can be lost."""
+        """Check that only a message that is sent can be lost.
+
+        Raises:
+            InputError: a failure of the way on which the method sends nothing.
+        """
         failure = self.scenario.clients[index].failure
         method = self.scenario.method.kind
         plan = self.tasks.task(2, self.fleet.first(index), 1).plan
@@ -300,7 +337,8 @@ class Checks:
     def _doubled_effects(self) -> list[str]:
         """Return a sentence for each pair of keys that do the same thing.
 
-        They would do it one on top of the other.
+        They would do it one on top of the other: samples that count in the choice of
+        clients and in the mean, momentum at clients, server and codec.
         """
         scenario, method, sentences = self.scenario, self.scenario.method, []
         asked = scenario.participation.clients_per_round or scenario.client_count
@@ -382,6 +420,10 @@ class Checks:
         """Check that nothing hangs on learning in a run without it.
 
         There are no rewards for policies, and no sizes that depend on what is learned.
+        A recorded run in `arms_from` has both.
+
+        Raises:
+            InputError: the policy learns, or a size is not known beforehand.
         """
         group = self.scenario.clients[index]
         policy = self.scenario.policy_of_group(group)
@@ -447,7 +489,12 @@ class Checks:
     def _check_single_samples(self, index: int) -> None:
         """Check that nobody trains batch norm on a batch of one.
 
-        The model is a client's own or a method's student.
+        The model is a client's own or a method's student. Where it is known that no
+        model has batch norm, neither data nor PyTorch are asked.
+
+        Raises:
+            InputError: a client whose last batch has one sample, on a model that
+            refuses it.
         """
         training, data = self.scenario.training, dataset_facts(self.scenario.dataset)
         work = self._parts.task_of_group(index).plan.work
@@ -499,6 +546,11 @@ class Checks:
         """Check that a method's own story can be told.
 
         Nobody may wait alone at its barriers.
+
+        Raises:
+            InputError: edge servers, clients kept in flight at barriers, a story that
+                no world can play, or a barrier to which a client of the group never
+                comes.
         """
         story, aggregation = self.tasks.story, self.scenario.aggregation
         if story is None:
@@ -530,7 +582,12 @@ class Checks:
                 )
 
     def _check_overlap(self, index: int) -> None:
-        """Check that what is cut into slices selects at least as many entries."""
+        """Check that what is cut into slices selects at least as many entries.
+
+        Raises:
+            InputError: nothing is compressed, a codec that needs the whole vector, or
+                more chunks than entries.
+        """
         overlap, task = (
             self.scenario.clients[index].overlap,
             self._parts.task_of_group(index),
@@ -560,7 +617,13 @@ class Checks:
             _ = account.noise
 
     def _check_private_uploads(self, index: int) -> None:
-        """Check that private data leave a client by way of what is clipped alone."""
+        """Check that private data leave a client by way of what is clipped alone.
+
+        Raises:
+            InputError: running statistics or other fields travel beside the update; the
+                method trains in its own way under privacy of samples; or an upload's
+                size would tell who is merged.
+        """
         scenario, privacy = self.scenario, self.scenario.privacy
         if privacy is None:
             return
@@ -627,7 +690,8 @@ class Checks:
     def _server_work(self) -> Iterator[Work]:
         """Yield a server's work, of one upload of each group.
 
-        Each arm is at both ends of its K.
+        Each arm is at both ends of its K. Merging is asked with as many uploads of each
+        group as its rule needs at the least.
         """
         first = [
             self._parts.task_of_group(i) for i in range(len(self.scenario.clients))
@@ -642,6 +706,11 @@ class Checks:
         yield from self.tasks.server_work(enough, self.scenario.rounds)
 
     def _try_server(self, spec: DeviceSpec) -> None:
+        """Check that a server's profile knows the times of the work that it charges.
+
+        Raises:
+            InputError: a time or a noise that it lacks.
+        """
         processor = self._parts.build_processor(spec)
         work = [
             w for w in self._server_work() if processor.charges(w.quantity, w.model)
@@ -655,7 +724,11 @@ class Checks:
 def warn_of_world(parts: WorldParts) -> list[str]:
     """Return a sentence for each omission of a world that costs realism.
 
-    Those of profiles stand with them.
+    Links that nobody described, edges without latency, traces that clients share, and
+    the warnings of profiles.
+
+    Args:
+        parts: of any world; their profiles are read.
     """
     of_profiles = (w for p in parts.profiles.values() for w in p.warnings)
     return [
@@ -701,6 +774,10 @@ def _list_shared_traces(world: WorldSpec) -> Iterator[str]:
 def _tell_work(
     processor: Processor, work: Iterable[Work]
 ) -> list[tuple[str, str, str]]:
+    """Return (work, its seconds in words, what these are taken from) of each unit.
+
+    Units that the processor does not charge, or whose time nobody knows, are left out.
+    """
     rows = []
     for piece in work:
         if not processor.charges(piece.quantity, piece.model):
@@ -718,9 +795,13 @@ def _tell_work(
 
 
 def _check_memories(choice: Choice, fields: Mapping[str, Field]) -> None:
-    """Raise `InputError` for a codec that sends once more what it left out.
+    """Raise `InputError` for a codec that would send once more what it left out.
 
-    That is where it is in the next value by itself.
+    That is where what is left out is in the next value by itself.
+
+    Args:
+        choice: the codec.
+        fields: those that it compresses, by name.
     """
     for name, field in fields.items():
         if not field.feedback and choice.codec.feedback == "own":
@@ -759,7 +840,13 @@ def check_parts(
 ) -> Parts:
     """Return the scenario's parts, all of them built.
 
-    Raises: `InputErrors`, see `Checks.errors`.
+    Args:
+        scenario: a validated one.
+        source: its file, see `WorldParts`.
+        time_only: as for a run of the clock alone.
+
+    Raises:
+        InputErrors: one sentence for each error, see `Checks.errors`.
     """
     parts = Parts(scenario, source)
     errors = Checks(parts, time_only=time_only).errors()
@@ -769,9 +856,15 @@ def check_parts(
 
 
 def check_world(world: WorldSpec, source: str | Path | None) -> WorldParts:
-    """Return the parts of a world, whatever learns in it.
+    """Return the parts of a world, whatever learns in it, all of them built.
 
-    Raises: `InputErrors` for profiles, tables, availability, topology.
+    Args:
+        world: a scenario or an app's fleet.
+        source: its file, see `WorldParts`.
+
+    Raises:
+        InputErrors: the first thing that is wrong with profiles, tables, availability
+            or topology.
     """
     parts = make_parts(world, source)
     try:

@@ -36,7 +36,11 @@ _PLAYED_S = 5.0
 
 
 class Cost(NamedTuple):
-    """The cost of a run."""
+    """The cost of a run on this machine, as `estimate_cost` foretells it.
+
+    Seconds are those of this machine with what else it does now; pictures and tables at
+    the end are in them.
+    """
 
     wall_s: float
     """Beside what else the machine does now."""
@@ -110,6 +114,11 @@ def estimate_cost(
 
 
 def _extrapolate(scenario: Scenario, few: _Play, more: _Play) -> Cost:
+    """Return the cost of all rounds, from a play of a few and one of more of them.
+
+    What grows with rounds goes on growing alike; what grows with clients that take part
+    for the first time, only until all have.
+    """
     further, apart = scenario.rounds - more.rounds, max(more.rounds - few.rounds, 1)
     clients = scenario.client_count
     met = clients / (scenario.participation.clients_per_round or clients)
@@ -131,7 +140,13 @@ def _extrapolate(scenario: Scenario, few: _Play, more: _Play) -> Cost:
 
 
 def _follow(scenario: Scenario, few: _Seconds, more: _Seconds) -> float:
-    """Return the seconds of all rounds by one clock."""
+    """Return the seconds of all rounds by one clock.
+
+    Args:
+        scenario: says which rounds are evaluated, which take longer.
+        few: the shorter play.
+        more: the longer play; rounds that both have played count as warm-up.
+    """
     played, warm = len(more.rounds_s) + 1, len(few.rounds_s)
     further = scenario.rounds - played
     if not further:
@@ -162,7 +177,13 @@ def _play(
     finish: Callable[[Run], object],
     rounds: int,
 ) -> _Play:
-    """Play the first rounds in a process of its own, whose memory is theirs alone."""
+    """Play the first rounds in a process of its own, whose memory is theirs alone.
+
+    Checkpoints are saved as often as the whole run would, at least twice.
+
+    Raises:
+        RunFailed: the process ended, or says why it could not play.
+    """
     fork = multiprocessing.get_context("fork")
     ours, theirs = fork.Pipe(duplex=False)
     every = scenario.checkpoint.every
@@ -200,6 +221,14 @@ def _measure(
     finish: Callable[[Run], object],
     rounds: int,
 ) -> None:
+    """Send what a play of the first rounds took, or the error that ended it.
+
+    Args:
+        tell: the way back to the process that asked.
+        work: the run, which is called with a folder.
+        finish: what becomes of the run at its end.
+        rounds: how many are played.
+    """
     at_s = [(time.perf_counter(), time.process_time())]
 
     def note(round: int, simulated_s: float, accuracy: float | None) -> None:

@@ -57,6 +57,8 @@ class DaskPool(ForkedPool):
     """A `Pool` of the threads of a cluster's workers.
 
     Clients' work is done there, and the server's where it takes longer than a message.
+    Each thread has a bench of its own, made of the scenario; before it gets work it
+    shows that it learns the same bits as this process.
     """
 
     def __init__(
@@ -67,9 +69,14 @@ class DaskPool(ForkedPool):
     ) -> None:
         """Have every worker show that it learns the same bits.
 
-        say: hears it if the cluster does not pay.
+        Args:
+            bench: of the run, as this process has it.
+            connection: to the cluster's scheduler.
+            say: hears it if the cluster does not pay; None: nobody.
 
-        Raises: `InputError` for a worker that does not, and where there is none.
+        Raises:
+            InputError: a worker that does not, with its address.
+            RunFailed: there is no worker.
         """
         super().__init__(bench, 1)
         self._connection, self._client = connection, connection.client
@@ -131,7 +138,12 @@ class DaskPool(ForkedPool):
     def _send(self, messages: Sequence[bytes], address: str = "") -> dict[int, Any]:
         """Return number of a message → its answers, of those that workers lived for.
 
-        address: the worker that is to answer, if it is still there.
+        Args:
+            messages: packed units, each for one thread.
+            address: the worker that is to answer, if it is still there; empty: any.
+
+        Raises:
+            SimfedError: what a worker answered with.
         """
         client = self._client
         there = {"workers": [address], "allow_other_workers": True} if address else {}
@@ -153,6 +165,11 @@ class DaskPool(ForkedPool):
         return answers
 
     def _wait(self, futures: Sequence[Any]) -> None:
+        """Wait until all futures are done, or those of workers that died are given up.
+
+        Raises:
+            RunFailed: the cluster stays without workers.
+        """
         distributed = self._connection.distributed
         while True:
             try:
@@ -169,7 +186,11 @@ class DaskPool(ForkedPool):
     def _count_threads(self, patience_wall_s: float) -> None:
         """Note how many threads there are, once there is one.
 
-        Raises: `RunFailed` where the cluster is gone or stays empty.
+        Args:
+            patience_wall_s: host seconds to wait for it.
+
+        Raises:
+            RunFailed: the cluster is gone, or stays empty for so long.
         """
         until = time.monotonic() + patience_wall_s
         while not (threads := self._connection.threads()):
@@ -185,7 +206,15 @@ class DaskPool(ForkedPool):
 
 
 def serve(rig: str, message: bytes) -> bytes:
-    """Return the answers to a message's units, or what is wrong here."""
+    """Return the answers to a message's units, packed, or what is wrong here.
+
+    It is what a worker of the cluster runs.
+
+    Args:
+        rig: the run that the message is of, as JSON: scenario, setup, digest of its
+        bits.
+        message: packed units.
+    """
     try:
         worker = _find_worker(rig)
         units = worker.shelf.unpack(message)
@@ -199,9 +228,13 @@ _SERVE = f"{serve.__module__}:{serve.__qualname__}"
 
 
 def _find_worker(rig: str) -> UnitWorker:
-    """Return this thread's worker for a run.
+    """Return this thread's worker for a run, made when the run is new to it.
 
-    Raises: `InputError` if it would learn other bits.
+    Args:
+        rig: as of `serve`.
+
+    Raises:
+        InputError: it would learn other bits.
     """
     if getattr(_HERE, "rig", None) == rig:
         worker: UnitWorker = _HERE.worker
@@ -225,19 +258,20 @@ def _find_worker(rig: str) -> UnitWorker:
 
 
 def _compare(told: dict[str, str], found: dict[str, str]) -> None:
-    """Raises: `InputError` for what is not alike."""
+    """Raise `InputError` for the first thing that two setups do not have alike."""
     for key in told.keys() | found.keys():
         if told.get(key) != found.get(key):
             raise _make_refusal(key)
 
 
 def _make_refusal(key: str) -> InputError:
+    """Return the error for a worker that differs in one thing of a setup."""
     allowed = "a worker that learns what the server would"
     return InputError(allowed, problem=f"another {_WORDS.get(key, key)}")
 
 
 def _describe_setup(scenario: Scenario) -> dict[str, str]:
-    """Return a digest of each thing that the bits of learning hang on."""
+    """Return a digest of each thing that the bits of learning hang on, by its name."""
     setup = learning_setup(scenario)
     machine: dict[str, Plain] = setup.pop("machine")
     return {
@@ -247,7 +281,10 @@ def _describe_setup(scenario: Scenario) -> dict[str, str]:
 
 
 def _digest_work(bench: Bench) -> str:
-    """Return a digest of the bits of a client's first work."""
+    """Return a digest of the bits of a client's first work, in hex digits.
+
+    Two processes with the same one are taken to learn alike.
+    """
     who = bench.tasks.who(0)  # here nobody knows devices, nor what they cut off
     plan = bench.method.plan(bench.tasks.setting, who, 1)
     task = Task(1, 0, who, plan, 0, 0.0)

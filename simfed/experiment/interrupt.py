@@ -1,4 +1,8 @@
-"""Ctrl-C and SIGTERM that lose nothing."""
+"""Ctrl-C and SIGTERM that lose nothing.
+
+A run asks at the border of each round whether somebody wants it to stop, and saves its
+state first; a second Ctrl-C stops at once.
+"""
 
 from __future__ import annotations
 
@@ -26,9 +30,10 @@ class CtrlC:
 
     @contextmanager
     def heard(self) -> Iterator[CtrlC]:
-        """Remember Ctrl-C in the block.
+        """Remember Ctrl-C in the block, and put the former handler back after it.
 
-        In the main thread: others get no signals.
+        It works in the main thread: others get no signals, and for them the block does
+        nothing.
         """
         if threading.current_thread() is not threading.main_thread():
             yield self
@@ -45,7 +50,7 @@ class CtrlC:
     def hear_on(self) -> None:
         """Remember Ctrl-C from here to the end of the process.
 
-        The first one raises nothing.
+        The first one raises nothing; workers of a study are ended by the study.
         """
         self._patient = True
         signal.signal(signal.SIGINT, self._on_signal)
@@ -54,7 +59,7 @@ class CtrlC:
     def patient(self, notice: str = "") -> Iterator[None]:
         """Print `notice` at the first Ctrl-C in the block, and only remember it.
 
-        It is for `asked`; the second one raises at once.
+        It is for whoever asks `asked` now and then; the second one raises at once.
         """
         self._patient, self._notice = True, notice
         try:
@@ -63,11 +68,11 @@ class CtrlC:
             self._patient = False
 
     def asked(self) -> bool:
-        """Return whether Ctrl-C was pressed inside `heard`."""
+        """Return whether Ctrl-C was pressed inside `heard`, or a block around it."""
         return self._asked
 
     def check(self) -> None:
-        """Raises: `KeyboardInterrupt` if Ctrl-C was pressed."""
+        """Raise `KeyboardInterrupt` if Ctrl-C was pressed, where that is safe."""
         if self._asked:
             raise KeyboardInterrupt
 
@@ -83,7 +88,10 @@ class CtrlC:
 def sigterm_is_ctrl_c() -> Iterator[None]:
     """Take SIGTERM in the block for Ctrl-C with exit code 143.
 
-    It is a cluster's time limit.
+    It is what a cluster sends at its time limit.
+
+    Raises:
+        Interrupted: SIGTERM came; what was raised says what is kept.
     """
     asked = False
 

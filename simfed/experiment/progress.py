@@ -21,12 +21,16 @@ _PLAIN_EVERY_WALL_S = 10.0
 class RunProgress:
     """Round, simulated time, measure and time left of one run.
 
-    Used as a context manager.
+    Used as a context manager, and called with each finished round. It writes to
+    standard error, so that output can be piped: a live line on a terminal, else a plain
+    one every 10 s; in a notebook it draws below the cell.
 
-    Call it with each finished round. Writes to standard error, so that output can be
-    piped; in a notebook it draws below the cell. `title` comes first, once the run can
-    begin. `seconds`: the word before the time, `simulated` or `measured`. `begins` is
-    called once the run's folder is there.
+    Args:
+        rounds: of the whole run.
+        quiet: True: it shows nothing.
+        title: comes first, once the run can begin.
+        seconds: the word before the time, `simulated` or `measured`.
+        begins: called once the run's folder is there.
     """
 
     def __init__(
@@ -81,9 +85,12 @@ class RunProgress:
             self._bar.stop()
 
     def __call__(self, round: int, simulated_s: float, value: float | None) -> None:
-        """Show that round `round` is done at `simulated_s`.
+        """Show that a round is done.
 
-        `value` of the measure where it was evaluated.
+        Args:
+            round: its number, from 1 on.
+            simulated_s: the instant at which it ended.
+            value: of the measure where it was evaluated, else None: the last one stays.
         """
         if round == self.again:
             self._begun_at_wall_s = time.monotonic()
@@ -129,7 +136,14 @@ class RunProgress:
     def _describe(
         self, round: int, simulated_s: float, shown: str, now_wall_s: float
     ) -> str:
-        """Return how far the run is, in one line."""
+        """Return how far the run is, in one line.
+
+        Args:
+            round: the last that is done.
+            simulated_s: the instant at which it ended.
+            shown: the measure in words.
+            now_wall_s: of the host's clock, for the time left.
+        """
         if self._first is None:
             return f"round {round}/{self.again} again"
         done = round - self._first

@@ -1,6 +1,11 @@
 """The composition root: from a scenario's parts to a run, to its result.
 
-Nothing here simulates or learns; `run` joins what does, and lets the clock play.
+Nothing here simulates or learns; `run` joins what does, and lets the clock play. Read
+it from the top: `run` chooses what learns, `carry_out_run` is the life of any run (an
+app's and a deployment's too), and below stand its steps in their order: the scenario is
+accepted, a directory is made or found, the workload (what learns) and the simulation
+(what has a clock) are built, rounds are played, and an error leaves the directory in a
+state that `--resume` understands.
 """
 
 from __future__ import annotations
@@ -183,11 +188,27 @@ def carry_out_run(
 ) -> RunResult:
     """Carry out a run, whatever plays its rounds.
 
-    It makes run directory, checkpoints, manifest and errors. `mode`, `device`,
-    `workers`: for the manifest. `at_end`: further facts for it, asked after the last
-    round.
+    It makes run directory, checkpoints, manifest and errors.
 
-    Raises: as `run`.
+    Args:
+        parts: of the scenario, checked.
+        out: the run directory; None: nothing is written.
+        mode: `full`, `time-only` or `deployed`, for the manifest.
+        device: where is learned, for the manifest.
+        workers: learning processes, for the manifest; 0: nothing is learned.
+        make_workload: makes what learns, once nothing can be refused at once any more.
+        make_simulation: makes the clock side of parts, workload and recorder.
+        resume: as of `run`.
+        overwrite: as of `run`.
+        progress: as of `run`.
+        beside: as of `run`.
+        at_end: further facts for the manifest, asked after the last round.
+
+    Returns:
+        The finished run; on resuming one that is finished, that one.
+
+    Raises:
+        InputError, RunFailed, Interrupted: as `run`.
     """
     began = time.perf_counter()
     scenario = parts.scenario
@@ -279,7 +300,12 @@ def accept_scenario(
 ) -> tuple[Scenario, str | Path | None]:
     """Return (validated scenario, its file or None).
 
-    Raises: `InputError`, `InputErrors`.
+    Args:
+        scenario: a scenario, its file, or a mapping.
+        source: the file of a scenario that is handed over ready.
+
+    Raises:
+        InputError, InputErrors: it is none of these, or wrong.
     """
     return accept_as(
         Scenario, "scenario", scenario, source, validate_scenario, load_scenario
@@ -301,7 +327,16 @@ def accept_as(
 
     A value is taken as it is, from a mapping by `check`, or from its file by `load`.
 
-    Raises: `InputError` for what is none of these.
+    Args:
+        kind: the class of the value.
+        name: what errors call it.
+        value: one of the three.
+        source: the file that a value or mapping comes from, where relative paths start.
+        check: mapping, `source` and `folder` → value.
+        load: path → value.
+
+    Raises:
+        InputError: it is none of these.
     """
     if isinstance(value, kind):
         return value, source
@@ -315,7 +350,10 @@ def accept_as(
 
 
 def make_time_only_workload(parts: Parts) -> Workload:
-    """Return the workload of a time-only run, which answers with sizes alone."""
+    """Return the workload of a time-only run, which answers with sizes alone.
+
+    Sizes that depend on what is learned come from a recorded run, where one is named.
+    """
     from simfed.sim import TimeOnlyWorkload
 
     return TimeOnlyWorkload(
@@ -330,7 +368,19 @@ def _make_learning(
     store: TrajectoryStore | None,
     makers: Mapping[str, Callable[[], object]],
 ) -> Workload:
-    """Return the learning side; with a store, it learns what is not known there."""
+    """Return the learning side; with a store, it learns what is not known there.
+
+    Args:
+        parts: of the scenario.
+        workers: learning processes.
+        device: `cpu` or `cuda`.
+        store: answers of earlier runs; None: everything is learned.
+        makers: name of a further argument of the workload → what makes it (`pool`,
+        `store`).
+
+    Raises:
+        InputError: such arguments beside a method with a workload of its own.
+    """
     if makers and parts.scenario.method.made.workload != Method.workload:
         where = "--dask" if "pool" in makers else "memory"
         raise InputError("a method with simfed's own workload", where=where)
@@ -352,7 +402,10 @@ def _make_learning(
 def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
     """Return the files that a run keeps, and the scenario that names these copies.
 
-    Files are name → content of the profiles, traces, graphs and plug-ins in use.
+    Returns:
+        Name in the run directory → content of the profiles, traces, graphs and plug-ins
+        in
+        use; the scenario as YAML.
     """
     files, profiles, names = copy_files(
         parts, parts.scenario.model_copy(update={"plugins": ()})
@@ -373,9 +426,15 @@ def make_self_contained(parts: Parts) -> tuple[dict[str, bytes], str]:
 def copy_files(
     parts: WorldParts, world: WorldSpec
 ) -> tuple[dict[str, bytes], dict[str, str], dict[str, str]]:
-    """Return name → content of the profiles and other files that a world names.
+    """Return the files that a world names, and what their copies are called.
 
-    Profile → its name there; file → its name there.
+    Args:
+        parts: of the world; its profiles are read.
+        world: whose files are looked for.
+
+    Returns:
+        Name of a copy → content; profile → the stem of its copy; path of another file →
+        name of its copy.
     """
     files: dict[str, bytes] = {}
     profiles = {
@@ -401,7 +460,12 @@ def _take_up(
 ) -> str:
     """Take up a file or a folder among `files`; return its unique name there.
 
-    `source` may name a file for each of `clients`, by `{client}`.
+    Args:
+        files: name → content, to which it is added.
+        source: its path, which may name a file for each client by `{client}`.
+        folder: in which the copy stands.
+        clients: how many there are.
+        suffix: of the copy; None: that of the file.
     """
     path, own = Path(source), Path()
     inside = list_files_below(path)
@@ -429,7 +493,11 @@ def make_method_workload(
 ) -> Learning:
     """Return the learning side that the method names.
 
-    `makers`: of further arguments, by their names.
+    Args:
+        parts: of the scenario.
+        workers: learning processes.
+        device: `cpu` or `cuda`.
+        makers: name of a further argument → what makes it.
     """
     workload: Callable[..., Learning] = import_part(parts.scenario.method.made.workload)
     more = {name: make() for name, make in makers.items()}
@@ -444,7 +512,14 @@ def make_method_workload(
 def _make_journaled(
     parts: Parts, workload: Workload, directory: RunDirectory | None, *, elsewhere: bool
 ) -> Journaled:
-    """Return the workload with its journal in `directory`; None: it is kept nowhere."""
+    """Return the workload with its journal, in which it notes what learning answers.
+
+    Args:
+        parts: of the scenario.
+        workload: what learns; one over a store brings its own journaling.
+        directory: keeps the journal; None: it is kept nowhere.
+        elsewhere: True if clients are real and cannot be asked again.
+    """
     journal = (
         Journal(Path(), appends=False)
         if directory is None
@@ -474,9 +549,14 @@ def count_useful_workers(scenario: Scenario) -> int:
 def choose_workers(scenario: Scenario, asked: int | None) -> int:
     """Return a run's learning processes: as many as were asked for.
 
-    None: one per core. There are no more than have something to do.
+    There are no more than have something to do.
 
-    Raises: `InputError` for fewer than 1.
+    Args:
+        scenario: of the run.
+        asked: None: one per core.
+
+    Raises:
+        InputError: fewer than 1 are asked for.
     """
     if asked is not None and asked < 1:
         raise InputError("a whole number of at least 1", where="workers", got=asked)
@@ -491,7 +571,11 @@ def build_simulation(
 ) -> Simulation:
     """Return the clock side of a scenario.
 
-    `make_policy`: in place of the scenario's policies.
+    Args:
+        parts: of the scenario.
+        workload: what the clock asks for sizes, and has learn.
+        recorder: hears every event.
+        make_policy: client → policy, in place of the scenario's.
     """
     from simfed.net import Network
     from simfed.sim import Clock, Simulation
@@ -538,6 +622,18 @@ def _play_rounds(
     """Let the clock run, with Ctrl-C at round borders.
 
     Where there is a checkpoint, it plays again up to there, and learning goes on.
+
+    Args:
+        simulation: the clock side.
+        workload: what learns.
+        directory: of the run; None: there are no checkpoints.
+        shown: hears rounds, but none that is played again; None: nobody does.
+        save_every: rounds between checkpoints.
+        observer: hears all rounds.
+
+    Raises:
+        InputError: a checkpoint of other options or another version.
+        RunFailed: played again, something was decided otherwise.
     """
     # what a checkpoint needs: a journal of what was learned, and a place
     kept = None
@@ -600,11 +696,20 @@ def settle_error(
     begun: bool,
     resumable: bool = True,
 ) -> BaseException:
-    """Leave the run directory of the run `name` after an error.
+    """Leave the run directory as it should be after an error; return what to raise.
 
-    Returns the error to raise, which says what is kept. `begun`: rounds were played. A
-    run without a checkpoint gives way to the one it was to replace; one that never
-    began leaves nothing. `resumable`: checkpoints of it can be kept at all.
+    A run without a checkpoint gives way to the one it was to replace; one that never
+    began leaves nothing.
+
+    Args:
+        error: that ended the run.
+        name: of the run, for errors about its input.
+        directory: of the run; None: nothing was written.
+        begun: rounds were played.
+        resumable: checkpoints of it can be kept at all.
+
+    Returns:
+        The error to raise, which says what is kept.
     """
     stopped = isinstance(error, (Interrupted, KeyboardInterrupt))
     rest = "nothing was kept" if begun else "no round was done and nothing was changed"
@@ -634,7 +739,14 @@ def _leave_directory(
 ) -> str:
     """Mark the run as stopped, or remove what is of no use.
 
-    Returns a phrase that says what is kept.
+    Args:
+        directory: of the run.
+        status: `interrupted` or `failed`.
+        reason: one sentence for the manifest.
+        in_vain: nothing of it is worth keeping.
+
+    Returns:
+        A phrase that says what is kept.
     """
     if not directory.has_checkpoint and directory.replaces:
         directory.abandon()
@@ -654,7 +766,13 @@ def _leave_directory(
 
 
 def collect_facts_at_start(parts: Parts, mode: str, device: str) -> dict[str, Plain]:
-    """Return the manifest's facts that are known before the first round."""
+    """Return the manifest's facts that are known before the first round.
+
+    Args:
+        parts: of the scenario.
+        mode: `full`, `time-only` or `deployed`.
+        device: where is learned.
+    """
     scenario = parts.scenario
     return {
         "name": scenario.name,
@@ -689,7 +807,11 @@ def run_in_memory(
 ) -> Run:
     """Return a finished run of which nothing was written.
 
-    `facts` are those of its manifest.
+    Args:
+        recorder: has all rows.
+        facts: of its manifest; fingerprint and status are added.
+        summary: as `summarise` makes it.
+        scenario_yaml: the resolved scenario.
     """
     tables = {name: recorder.table(name) for name in TABLES}
     digest = fingerprint(lambda name: [tables[name]])

@@ -145,7 +145,14 @@ class Lognormal:
 
 @dataclass(frozen=True)
 class Discrete:
-    """One of `values`, with probabilities proportional to `weights` (alike without)."""
+    """One of `values`, with probabilities proportional to `weights` (alike without).
+
+    Values may be in any order; a quantile is the value at that share of the weights, so
+    it need not rise with u.
+
+    >>> Discrete((5.0, 1.0), (3.0, 1.0)).quantile(np.array([0.5, 0.9]))
+    array([5., 1.])
+    """
 
     values: tuple[float, ...]
     weights: tuple[float, ...] = ()

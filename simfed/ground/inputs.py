@@ -84,7 +84,12 @@ def read_bytes(
 ) -> bytes:
     """Return the content of a file.
 
-    Raises: `InputError` that names the file.
+    Args:
+        path: of the file.
+        most_bytes: that are read; a larger file is refused before it is opened.
+
+    Raises:
+        InputError: names the file: it is missing, cannot be read, or is too large.
     """
     with open_file(path, most_bytes) as file:
         return file.read()
@@ -133,8 +138,13 @@ def list_files_below(path: Path, pattern: str = "*") -> Iterator[Path]:
 def read_json(path: str | os.PathLike[str], most_bytes: int = MOST_JSON_BYTES) -> Plain:
     """Return the value in a JSON file.
 
-    Raises: `InputError` that names the file, also where a key stands twice in one
-    object.
+    Args:
+        path: of the file, in UTF-8.
+        most_bytes: that are read.
+
+    Raises:
+        InputError: names the file: it cannot be read, is no whole JSON, or has a key
+            twice in one object.
     """
     text = read_text(path, most_bytes)
     try:

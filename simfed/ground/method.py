@@ -192,7 +192,11 @@ class Plan:
 
 
 class Size(NamedTuple):
-    """The facts of a prototype that are known without building its model."""
+    """The facts of a prototype that are known without building its model.
+
+    Plans are made of them, so a clock needs no model. Made by `simfed.tasks` for each
+    prototype of a scenario.
+    """
 
     model: str
     """Registry name of the model: the device profile's key."""
@@ -222,7 +226,11 @@ def make_key(round: int, turn: int) -> int | str:
 
 
 class Who:
-    """The plain facts of one client."""
+    """The plain facts of one client in one participation.
+
+    Every step of a method gets one, and keys its draws by it. Two are equal where
+    client and prototype are. Samples are counted when somebody first asks.
+    """
 
     __slots__ = (
         "_samples",
@@ -320,7 +328,12 @@ class LocalSteps(NamedTuple):
 
 
 class Arrival(NamedTuple):
-    """One upload as the server got it, decoded."""
+    """One upload as the server got it, decoded.
+
+    The host makes one for each upload that a merge takes, and `Method.merge` reads
+    them. An edge server's upload is one too: the mean of several clients', of which
+    `who` is the first.
+    """
 
     who: Who
     staleness: int

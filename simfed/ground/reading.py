@@ -18,7 +18,13 @@ def parse_yaml(text: str, *, where: str) -> Plain:
     Unlike PyYAML, `1e5` is a number, a key that stands twice is an error, and keys may
     be called on, off, yes or no.
 
-    Raises: `InputError` that names the place and, where it is known, the line.
+    Args:
+        text: of one document.
+        where: what errors call it. Nodes of a text from a `.yaml` file are kept under
+            it for `find_nodes`.
+
+    Raises:
+        InputError: names the place and, where it is known, the line.
 
     >>> parse_yaml("{k: 1e3, 32: 5 ms}", where="a.yaml")
     {'k': 1000.0, 32: '5 ms'}

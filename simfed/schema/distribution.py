@@ -43,7 +43,10 @@ from simfed.schema.section import Section
 
 
 def _find_quantity(kind: Any) -> Quantity:
-    """Return the quantity that the type of a key is annotated with."""
+    """Return the quantity that the type of a key is annotated with.
+
+    So a drawn value is held to the very bounds of a fixed one.
+    """
     return next(mark for mark in kind.__metadata__ if isinstance(mark, Quantity))
 
 
@@ -62,7 +65,15 @@ class WorkTime(Quantity):
     """Seconds of work, whose column may be of samples or epochs: `unit: ms/sample`."""
 
     def read_unit(self, text: str | None) -> float:
-        """Return what 1 in a column stands for, see `Quantity.read_unit`."""
+        """Return what 1 in a column stands for, in seconds; see `Quantity.read_unit`.
+
+        Args:
+            text: a unit of time, maybe per step, sample or epoch (`ms/sample`); what it
+                is per is told by `Distribution.per`.
+
+        Raises:
+            InputError: per anything else, or no unit of time.
+        """
         unit, slash, per = (text or "").partition("/")
         if slash and per not in ("step", "sample", "epoch"):
             allowed = "a unit such as ms/step, ms/sample or s/epoch"
@@ -74,6 +85,11 @@ WORK_TIME = WorkTime(DURATION)
 
 
 def _check_condition(value: Any) -> Any:
+    """Return the condition on a column's cells.
+
+    Raises:
+        InputError: no text, number or list of them, or a bound that is no number.
+    """
     among = value if isinstance(value, (list, tuple)) else [value]
     for one in among:
         if isinstance(one, bool) or not isinstance(one, (str, int, float)):
@@ -93,6 +109,11 @@ _WHERE = (
 
 
 def _check_amount(value: Any) -> Any:
+    """Return an amount as written; which quantity it is of is not known here.
+
+    Raises:
+        InputError: it is neither text nor a number.
+    """
     if isinstance(value, bool) or not isinstance(value, (str, int, float)):
         raise InputError("a value of this quantity, with its unit", got=value)
     return value
@@ -130,7 +151,14 @@ class LognormalSpec(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
     def law(self, quantity: Quantity) -> Law:
-        """Return the law in base units."""
+        """Return the law in base units.
+
+        Args:
+            quantity: that is drawn, whose unit the parameters are in.
+
+        Raises:
+            InputError: a parameter that is none of this quantity.
+        """
         bounds = _read_bounds(self, quantity)
         if self.mean is not None:
             mean = _read_value(self, "mean", quantity)
@@ -145,7 +173,7 @@ class UniformBetween(_Brief):
     high: Amount = Field(description="the largest value")
 
     def law(self, quantity: Quantity) -> Law:
-        """Return the law in base units."""
+        """Return the law in base units of `quantity`."""
         return laws.UniformLaw(*_read_bounds(self, quantity))
 
 
@@ -161,7 +189,7 @@ class NormalSpec(_Brief):
     high: Amount | None = Field(default=None, description=_HIGH)
 
     def law(self, quantity: Quantity) -> Law:
-        """Return the law in base units."""
+        """Return the law in base units of `quantity`."""
         mean, sd = (_read_value(self, key, quantity) for key in ("mean", "sd"))
         return laws.Normal(mean, sd, *_read_bounds(self, quantity))
 
@@ -175,7 +203,7 @@ class ChoiceSpec(_Brief):
     )
 
     def law(self, quantity: Quantity) -> Law:
-        """Return the law in base units."""
+        """Return the law in base units of `quantity`."""
         values = tuple(_parse_value(value, "values", quantity) for value in self.values)
         return laws.Discrete(values, self.weights or ())
 
@@ -236,16 +264,28 @@ class Distribution(_Brief):
         return (self.unit or "").partition("/")[2] or "step"
 
     def convert(self, numbers: Floats, quantity: Quantity) -> Floats:
-        """Return numbers of the column as values in base units."""
+        """Return numbers of the column as values in base units.
+
+        Args:
+            numbers: of the column, shape (rows,).
+            quantity: that they are of.
+
+        Returns:
+            (`factor`·number, or `factor`/number with `inverse`, + `offset`) × the unit.
+        """
         factor = 1.0 if self.factor is None else self.factor
         with np.errstate(divide="ignore"):
             scaled = factor / numbers if self.inverse else factor * numbers
         return (scaled + (self.offset or 0.0)) * quantity.read_unit(self.unit)
 
     def law(self, quantity: Quantity) -> Law | None:
-        """Return the law in base units; None for a column.
+        """Return the law in base units; None for a column, which is not opened here.
 
-        Raises: `InputError` for parameters that make no distribution of this quantity.
+        Args:
+            quantity: that is drawn.
+
+        Raises:
+            InputError: parameters that make no distribution of this quantity.
         """
         if self.column is not None:
             quantity.read_unit(self.unit)
@@ -261,15 +301,27 @@ class Distribution(_Brief):
 
 
 def _read_bounds(part: Any, quantity: Quantity) -> tuple[float, float]:
+    """Return (low, high) of a law in base units: 0 and infinite where not given."""
     low = 0.0 if part.low is None else _read_value(part, "low", quantity)
     return low, math.inf if part.high is None else _read_value(part, "high", quantity)
 
 
 def _read_value(part: Any, key: str, quantity: Quantity) -> float:
+    """Return the parameter under a key of a law, in base units."""
     return _parse_value(getattr(part, key), key, quantity)
 
 
 def _parse_value(written: object, key: str, quantity: Quantity) -> float:
+    """Return a parameter of a law in base units.
+
+    Args:
+        written: as the file has it.
+        key: under which it stands, for errors.
+        quantity: that is drawn.
+
+    Raises:
+        InputError: another quantity, or below 0.
+    """
     try:
         value = quantity.parse(written)
     except InputError as error:
@@ -280,7 +332,11 @@ def _parse_value(written: object, key: str, quantity: Quantity) -> float:
 
 
 def drawn_as(quantity: Quantity) -> AfterValidator:
-    """Return a check that a distribution is one of this quantity."""
+    """Return a check that a distribution is one of this quantity.
+
+    It stands in the annotation of a key whose values may be drawn; a value that is no
+    distribution passes.
+    """
 
     def check(value: Plain) -> Plain:
         if isinstance(value, Distribution):
@@ -291,6 +347,7 @@ def drawn_as(quantity: Quantity) -> AfterValidator:
 
 
 def _tell_distribution(value: Any) -> str:
+    """Return the tag of what may be drawn: a value, or a distribution."""
     return "distribution[]" if isinstance(value, (dict, Distribution)) else "value[]"
 
 
@@ -310,7 +367,11 @@ DrawnEpochs = Annotated[_Drawn[PositiveInt], drawn_as(EPOCHS)]
 
 
 def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:
-    """Yield every distribution in a part of a scenario, with its key path."""
+    """Yield (key path, distribution) of every one in a part of a scenario.
+
+    Args:
+        part: a section, or a mapping or tuple of them.
+    """
     for where, section in list_sections(part):
         if isinstance(section, Distribution):
             yield format_way(where), section

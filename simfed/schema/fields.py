@@ -58,10 +58,16 @@ Frequency = Annotated[float, Quantity(FREQUENCY)]
 
 
 def _read_level(value: Any) -> Any:
+    """Return a share of entries as it is written back; a number as it is.
+
+    Raises:
+        InputError: text that is no share.
+    """
     return Level.read(value).plain if isinstance(value, str) else value
 
 
 def _tell_share(value: Any) -> str:
+    """Return the tag of a level: a share is text, a count is a number."""
     return "share[]" if isinstance(value, str) else "count[]"
 
 
@@ -77,6 +83,11 @@ Entries = Annotated[
 
 
 def _locate_file(value: Any, info: ValidationInfo) -> str:
+    """Return the path of a file that a scenario names, seen from here.
+
+    Raises:
+        InputError: no text, or an empty one.
+    """
     if not isinstance(value, str) or not value:
         raise InputError("the name of a file", got=value)
     folder = (info.context or {}).get("folder")
@@ -95,7 +106,13 @@ FoundFile = Annotated[File, AfterValidator(os.path.realpath)]
 
 
 def list_files(part: BaseModel) -> Iterator[str]:
-    """Yield every file that a part of a scenario names, found by its key's type."""
+    """Yield every file that a part of a scenario names, found by its key's type.
+
+    A run keeps copies of them. Data sets are not among them.
+
+    Args:
+        part: a scenario, or a section of one.
+    """
     for _, section in list_sections(part):
         for name, field in type(section).model_fields.items():
             value = getattr(section, name)
@@ -105,7 +122,11 @@ def list_files(part: BaseModel) -> Iterator[str]:
 
 
 def rename_texts(plain: Plain, names: Mapping[str, str]) -> Plain:
-    """Return plain values with texts that are keys of `names` renamed."""
+    """Return plain values with texts that are keys of `names` renamed.
+
+    >>> rename_texts({"up": ["a.csv", 3]}, {"a.csv": "network/a.csv"})
+    {'up': ['network/a.csv', 3]}
+    """
     if isinstance(plain, dict):
         return {key: rename_texts(inner, names) for key, inner in plain.items()}
     if isinstance(plain, list):
@@ -135,17 +156,26 @@ class Named:
         return {**handler(schema), "enum": registry(self.kind).names()}
 
     def _check(self, value: object) -> object:
+        """Return a name of the registry.
+
+        Raises:
+            InputError: nobody registered it, with a did-you-mean.
+        """
         if value not in registry(self.kind):
             raise registry(self.kind).unknown(value)
         return value
 
 
 def _read_label(value: Any) -> str:
+    """Return the label of the codec that a scenario writes in one way or another."""
     return Choice.read(value).label
 
 
 def _list_codecs(schema: dict[str, Any]) -> None:
-    """Describe a codec in the JSON Schema: a name, a label or a mapping of one key."""
+    """Describe a codec in the JSON Schema, in place.
+
+    It is a name, a label or a mapping of one key.
+    """
     del schema["anyOf"][0]
     schema["anyOf"][:0] = [
         {"enum": registry("codec").names()},

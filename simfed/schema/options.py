@@ -4,6 +4,9 @@ A constructor's keyword `warmup: Annotated[int, "warm-up plays per strategy"] = 
 the key `warmup`, a whole number, 5 if omitted, explained by that text. Ranges are the
 constructor's own business: it raises an `InputError` whose `where` is the keyword. So a
 part of one's own needs no words here.
+
+`OfKind` is the base of such mappings (`policy`, `method`, `aggregation.rule`, …), and
+`Options` what is read from a constructor, once for each part.
 """
 
 from __future__ import annotations
@@ -48,7 +51,7 @@ from simfed.schema.section import Mark, Section, make_error_detail
 
 
 class Options(NamedTuple):
-    """The options of a registered part."""
+    """The options of a registered part, as its constructor declares them."""
 
     fields: dict[str, FieldInfo]
     """The fields in the constructor's order, without what comes from the run."""
@@ -79,11 +82,15 @@ class OfKind(Section):
 
     @property
     def options(self) -> dict[str, Plain]:
-        """The arguments of this kind's constructor."""
+        """The arguments of this kind's constructor, defaults included."""
         return dict(self.model_extra or {})
 
     def names(self, registry_kind: str) -> tuple[str, ...]:
-        """Return the parts of that registry that options name."""
+        """Return the parts of a registry that options name, in the order of options.
+
+        Args:
+            registry_kind: of the parts; options say it by `NameOf`.
+        """
         fields = self.list_options(self.kind).fields.items()
         named = [
             getattr(self, key)
@@ -96,22 +103,31 @@ class OfKind(Section):
     def made(self) -> Part:
         """The part itself, constructed with its options and nothing else.
 
-        Once per section.
+        It is made once per section.
 
-        Raises: `InputError` for an option that the constructor refuses.
+        Raises:
+            InputError: an option that the constructor refuses.
         """
         return registry(self.registry_kind).get(self.kind)(**self.options)
 
     def check_options(self) -> None:
-        """Let the constructor judge its options.
+        """Let the constructor judge its options, by making the part.
 
-        Raises: `InputError` for one that it refuses.
+        Raises:
+            InputError: one that it refuses.
         """
         self.made  # noqa: B018 - making it is the check
 
     @classmethod
     def list_options(cls, kind: str) -> Options:
-        """Return the options of the part of that name."""
+        """Return the options of the part of that name.
+
+        They are read once. While another part has the name, as in tests of one, it has
+        its own.
+
+        Raises:
+            InputError: the name of an option that sections need themselves.
+        """
         part = registry(cls.registry_kind).get(kind)
         # while another part has the name, it has its own options
         key = cls, kind, id(part)
@@ -121,7 +137,11 @@ class OfKind(Section):
 
     @classmethod
     def expand(cls, value: Plain) -> Plain:
-        """Return a name, or a mapping written short, as a mapping with `kind`."""
+        """Return a name, or a mapping written short, as a mapping with `kind`.
+
+        Where a class says so, `{NAME: 2}` is `{kind: NAME, first option: 2}` and
+        `{NAME: {…}}` is `{kind: NAME, …}`; keys that all kinds share may stand beside.
+        """
         value = super().expand(value)
         if (
             not cls.names_first_option
@@ -145,6 +165,20 @@ class OfKind(Section):
     def _read_its_options(
         cls, value: Any, handler: Callable[[Any], Any], info: ValidationInfo
     ) -> Any:
+        """Return the section of a mapping, with each option read by its own type.
+
+        Options that are omitted get their defaults and do not count as set. Errors of
+        all options and keys are collected.
+
+        Args:
+            value: as written, maybe short.
+            handler: pydantic's own validation, which takes options as further keys.
+            info: its context goes on to the options.
+
+        Raises:
+            ValidationError: one detail for each error.
+            InputError: the constructor refuses an option.
+        """
         value = cls.expand(value)
         if not isinstance(value, Mapping):
             return handler(value)
@@ -215,6 +249,16 @@ id."""
 
 
 def _read_options(choice: type[OfKind], kind: str, part: Part) -> Options:
+    """Return the options of a part, read from the signature of its constructor.
+
+    Args:
+        choice: the mapping; arguments in its `from_run` are no options.
+        kind: the part's name, for errors.
+        part: a class or a function. Of one without a signature any option may be right.
+
+    Raises:
+        InputError: an option with a name that the mapping needs itself.
+    """
     fields: dict[str, FieldInfo] = {}
     adapters: dict[str, TypeAdapter[Any]] = {}
     marks: list[tuple[str, Only]] = []
@@ -264,9 +308,11 @@ def _move_none_inside(annotation: Any) -> Any:
 
 
 def _make_field(annotation: Any, default: Any) -> tuple[FieldInfo, TypeAdapter[Any]]:
-    """Return an option as pydantic has it: type, default and explanation.
+    """Return an option as pydantic has it, and what reads its values.
 
-    And what reads it.
+    Args:
+        annotation: of the keyword; texts in it explain the option.
+        default: of the keyword; `Parameter.empty`: it is required.
     """
     text = next(
         (m for m in getattr(annotation, "__metadata__", ()) if isinstance(m, str)), None
@@ -310,9 +356,12 @@ def _make_readable(annotation: Any) -> Any:
 
 
 def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
-    """Return one error for a value of several possible types.
+    """Return a validator with one error for a value of several possible types.
 
     pydantic has one for each.
+
+    Args:
+        allowed: what the error says of all of them.
     """
 
     def validate(value: Any, handler: Callable[[Any], Any]) -> Any:
@@ -325,6 +374,7 @@ def _replace_errors(allowed: str) -> Callable[[Any, Callable[[Any], Any]], Any]:
 
 
 def _describe_annotation(annotation: Any) -> str:
+    """Return the words of errors for one type of an option's values."""
     if get_origin(annotation) is Literal:
         return listed(map(str, get_args(annotation)))
     return _WORDS.get(annotation, "a list")
@@ -342,7 +392,17 @@ _WORDS = {
 def _refuse_key(
     choice: type[OfKind], kind: str, key: str, value: Any
 ) -> InitErrorDetails | None:
-    """Return the error for a key that a kind does not have."""
+    """Return the error for a key that a kind does not have.
+
+    None where it is an option of another kind and null: so a file takes back an option
+    of what it extends.
+
+    Args:
+        choice: the mapping.
+        kind: as it is chosen.
+        key: the unknown one.
+        value: as written.
+    """
     takers = list_takers(choice, key)
     if takers and value is None:
         # null is no value: so a file takes back an option of what it extends
@@ -358,7 +418,10 @@ def _refuse_key(
 
 
 def list_takers(choice: type[OfKind], key: str) -> list[str]:
-    """Return the kinds that have this option."""
+    """Return the kinds that have this option, in the order of the registry.
+
+    A package that cannot be imported has none: it is not what the user asked about.
+    """
     takers = []
     for name in registry(choice.registry_kind).names():
         # a package that is broken is not what the user asked about
@@ -369,7 +432,11 @@ def list_takers(choice: type[OfKind], key: str) -> list[str]:
 
 
 def list_choices(base: type[OfKind] = OfKind) -> Iterator[type[OfKind]]:
-    """Yield every mapping of a file whose options hang on its kind."""
+    """Yield every mapping of a file whose options hang on its kind.
+
+    Args:
+        base: whose subclasses are looked for.
+    """
     for choice in base.__subclasses__():
         yield choice
         yield from list_choices(choice)

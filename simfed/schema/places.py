@@ -1,4 +1,9 @@
-"""Places of a file: the values that annotations allow there, and all sections."""
+"""Places of a file: the values that annotations allow there, and all sections.
+
+Errors, overrides and hints go from the top of a file to a key by steps. What may stand
+under a step is read from the annotations of the sections, so there is no second
+description of a file.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +30,11 @@ class Place(NamedTuple):
 
 
 def read_place(annotation: object) -> Place:
-    """Return what an annotation such as `tuple[Rollback, ...] | None` allows."""
+    """Return what an annotation allows.
+
+    >>> read_place(tuple[int, ...] | None)
+    Place(section=None, inner=<class 'int'>, is_list=True, marks=())
+    """
     origin, inner = get_origin(annotation), get_args(annotation)
     if origin in (tuple, list, dict):
         return Place(inner=inner[origin is dict], is_list=origin is not dict)
@@ -53,9 +62,13 @@ def read_place(annotation: object) -> Place:
 def enter(annotation: object, step: Step) -> object:
     """Return the annotation of what stands under a key or an index.
 
-    None: nothing is known.
+    Args:
+        annotation: of the mapping or list.
+        step: a key, an index, `*` for any, or a tag of a member of a union such as
+            `trace[]`, as pydantic names it.
 
-    A step such as `trace[]` is the tag of a member of a union, as pydantic names it.
+    Returns:
+        None: nothing is known.
     """
     if isinstance(step, str) and not is_key(step):
         return _find_tagged(annotation, step) or annotation
@@ -69,7 +82,10 @@ def enter(annotation: object, step: Step) -> object:
 def is_key(step: str) -> bool:
     """Return whether a step of pydantic's is a key of the file.
 
-    Its own validators are steps, too.
+    Its own validators are steps, too, and so are tags.
+
+    >>> is_key("up"), is_key("trace[]"), is_key("function-before[check]")
+    (True, False, False)
     """
     return not step.startswith("function-") and "[" not in step
 
@@ -86,7 +102,12 @@ def _find_tagged(annotation: object, tag: str) -> object:
 
 
 def find_place(model: type[BaseModel], steps: Sequence[Step]) -> Place:
-    """Return what may stand at the end of a way from the top of a file."""
+    """Return what may stand at the end of a way from the top of a file.
+
+    Args:
+        model: the section of the whole file.
+        steps: keys, indices and pydantic's own.
+    """
     here: object = model
     for step in steps:
         here = enter(here, step)
@@ -102,7 +123,10 @@ def list_keys(section: type[BaseModel]) -> list[str]:
 def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
     """Return all key paths of a mapping, the shortest first.
 
-    `*`: whatever a list holds.
+    A section inside itself is entered once.
+
+    Args:
+        model: the section; `*` stands for whatever its lists and mappings hold.
     """
     paths: list[tuple[str, ...]] = []
 
@@ -124,7 +148,12 @@ def list_paths(model: type[BaseModel]) -> tuple[tuple[str, ...], ...]:
 def list_sections(
     part: object, where: tuple[Step, ...] = ()
 ) -> Iterator[tuple[tuple[Step, ...], BaseModel]]:
-    """Yield every section in a part of a file, itself included, with its way there."""
+    """Yield every section in a part of a file, itself included, with its way there.
+
+    Args:
+        part: a section, or a mapping or tuple of them; anything else has none.
+        where: the steps to it.
+    """
     if isinstance(part, BaseModel):
         yield where, part
         inner: Any = ((name, getattr(part, name)) for name in type(part).model_fields)

@@ -28,7 +28,14 @@ MOST_COUNTED = 10**9
 
 @dataclass(frozen=True)
 class Quantity:
-    """The range of a key's numbers, in base units, and their written form."""
+    """The range of a key's numbers, in base units, and their written form.
+
+    It stands in an annotation: `Annotated[float, Quantity(DURATION, gt=0)]` is a
+    duration above 0 s. Pydantic then reads text with a unit, checks the bounds, writes
+    it back in base units, and has the bounds in the JSON Schema; every refusal is the
+    one sentence of `allowed`. Laws and columns of drawn values are held to the same
+    bounds.
+    """
 
     unit: Unit | None = None
     """None: a number without one."""
@@ -77,7 +84,15 @@ class Quantity:
     def parse(self, written: object) -> float:
         """Return what is written, in base units, whatever the bounds say.
 
-        Raises: `InputError`.
+        Args:
+            written: text with a unit, or a number of a quantity without one.
+
+        Raises:
+            InputError: it is none of this quantity.
+
+        >>> from simfed.ground.units import DURATION
+        >>> Quantity(DURATION).parse("20 ms")
+        0.02
         """
         if self.unit:
             return self.unit.parse(written)
@@ -89,7 +104,11 @@ class Quantity:
     def read_unit(self, text: str | None) -> float:
         """Return what 1 in a table's column stands for, in base units.
 
-        Raises: `InputError` where a unit is missing, wrong or not wanted.
+        Args:
+            text: the unit that the file names beside the column; None: it names none.
+
+        Raises:
+            InputError: a unit is missing, wrong or not wanted.
         """
         if self.unit is None:
             if text is None:
@@ -108,13 +127,17 @@ class Quantity:
             ) from None
 
     def holds(self, values: Floats) -> Bools:
-        """Return which of `values` the key may have."""
+        """Return which of `values` the key may have, as bools of the same shape."""
         least = values >= (self.ge or 0) if self.gt is None else values > self.gt
         most = math.inf if self.lt is None else self.lt
         return np.logical_and(least, values < most)
 
     def check_law(self, law: Law) -> None:
-        """Raise an `InputError` if the law may give a value the key may not have."""
+        """Raise `InputError` if the law may give a value that the key may not have.
+
+        Args:
+            law: in base units.
+        """
         if law.low < 0 or (law.low == 0 and self.gt is not None and law.attains_low):
             raise InputError(
                 f"only values that are {self.allowed}", got=f"down to {law.low:g}"
@@ -159,6 +182,15 @@ class Quantity:
         return {"anyOf": list(text), "examples": [self.unit.example]}
 
     def _read(self, value: Any, check: Callable[[Any], float]) -> float:
+        """Return the amount of what is written.
+
+        Args:
+            value: as the file has it.
+            check: pydantic's own check of bounds.
+
+        Raises:
+            InputError: in the words of the quantity.
+        """
         # what is below 0 has the sentence of the bounds: a unit's `parse` knows no sign
         if self.whole and isinstance(value, (bool, str)):
             raise InputError(self.allowed, got=value)

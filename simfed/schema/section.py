@@ -60,15 +60,21 @@ class OnlyWith:
     def holds(self, section: Section) -> bool:
         """Return whether this key has an effect in a section.
 
-        Of a method's key: in the scenario.
+        Args:
+            section: that has the key; of a method's key, the scenario.
         """
         return self._is_one(self.kind(section))
 
     def kind(self, section: Section) -> str:
-        """Return the name of the part that is chosen there."""
+        """Return the name of the part that is chosen there.
+
+        Args:
+            section: as of `holds`.
+        """
         return str(attrgetter("method.kind" if self.from_the_top else "kind")(section))
 
     def _is_one(self, kind: str) -> bool:
+        """Return whether the class of a part says that the key counts with it."""
         return (
             bool(getattr(registry(self.part).get(kind), self.attribute, True))
             is self.value
@@ -90,7 +96,10 @@ Mark = Only | OnlyWith
 class Section(BaseModel):
     """A mapping in a scenario file: unknown keys are errors.
 
-    Values never change after loading.
+    Values never change after loading. The base of every section; a subclass declares
+    keys with types, defaults and descriptions, and by class variables how a file may
+    write it short (`short`, `short_option`), of which keys it gives one (`one_of`) and
+    how dumps order and shorten it (`written_in`, `brief`).
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=False)
@@ -113,9 +122,11 @@ class Section(BaseModel):
     def expand(cls, value: Plain) -> Plain:
         """Return what is written short as the mapping that it stands for.
 
-        All else is returned as it is.
+        All else is returned as it is. Validation, `--set` and the axes of a study read
+        short forms by this.
 
-        Validation, `--set` and the axes of a study read short forms by this.
+        Args:
+            value: as the file has it.
         """
         if cls.short and isinstance(value, str):
             return {cls.short: value}
@@ -153,12 +164,16 @@ class Section(BaseModel):
         return next(name for name in self.one_of if getattr(self, name) is not None)
 
     def list_marks(self) -> Iterable[tuple[str, Mark]]:
-        """Return the keys that say something only sometimes."""
+        """Return (key, mark) of the keys that say something only sometimes."""
         return list_marked_keys(type(self))
 
     @model_validator(mode="after")
     def check_marks(self) -> Section:
-        """Refuse keys without effect, and miss none that is needed."""
+        """Refuse keys without effect, and miss none that is needed.
+
+        Raises:
+            ValidationError: one detail for each of them.
+        """
         problems = self.find_misuses()
         if problems:
             raise ValidationError.from_exception_data(type(self).__name__, problems)
@@ -184,7 +199,11 @@ class Section(BaseModel):
 
     @model_serializer(mode="wrap")
     def dump_used(self, dump: SerializerFunctionWrapHandler) -> dict[str, Plain]:
-        """Return the section with the keys that count."""
+        """Return the section with the keys that count, in the order of files.
+
+        Args:
+            dump: pydantic's own dump, of all keys.
+        """
         plain: dict[str, Any] = dump(self)
         for name, only in self.list_marks():
             if not only.from_the_top and name in plain and not only.holds(self):
@@ -215,7 +234,14 @@ class Section(BaseModel):
 def describe_mark(
     schema: dict[str, Plain], name: str, only: Mark, fields: Mapping[str, FieldInfo]
 ) -> None:
-    """Say in the JSON Schema of a mapping beside what one of its keys may stand."""
+    """Say in the JSON Schema of a mapping beside what one of its keys may stand.
+
+    Args:
+        schema: of the mapping, changed in place.
+        name: of the key.
+        only: its mark.
+        fields: of the mapping, for the other key's default.
+    """
     node = schema["properties"][name]
     node["description"] = f"{node.get('description', '')} (only with {only})".strip()
     if isinstance(only, Only) and not only.from_the_top:
@@ -243,6 +269,9 @@ def find_misplaced(scenario: Section) -> list[InitErrorDetails]:
     """Return an error for each key that has no effect with method or network.
 
     Keys that depend on another one of their own section are checked by that section.
+
+    Args:
+        scenario: a whole one, as the mark's path starts at its top.
     """
     return [
         make_error_detail(error, where, None)
@@ -252,7 +281,12 @@ def find_misplaced(scenario: Section) -> list[InitErrorDetails]:
 
 
 def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
-    """Return `plain`, the scenario's dump, without the keys that have no effect."""
+    """Return `plain`, the scenario's dump, without the keys that have no effect.
+
+    Args:
+        scenario: that was dumped.
+        plain: its dump, changed in place.
+    """
     for where, name, only, _ in list_scenario_marks(scenario):
         if not only.holds(scenario):
             node: Any = plain
@@ -269,7 +303,13 @@ def drop_unused(scenario: Section, plain: dict[str, Plain]) -> dict[str, Plain]:
 def make_error_detail(
     error: InputError, where: tuple[int | str, ...], value: object
 ) -> InitErrorDetails:
-    """Return an error as pydantic collects it."""
+    """Return an error as pydantic collects it.
+
+    Args:
+        error: simfed's own.
+        where: steps to the key.
+        value: what stands there.
+    """
     return InitErrorDetails(
         type="value_error", loc=where, input=value, ctx={"error": error}
     )
@@ -278,7 +318,17 @@ def make_error_detail(
 def _find_misuse(
     section: Section, name: str, only: Mark, decides: Section
 ) -> InputError | None:
-    """Return the error for a key that has no effect where it stands, or is missing."""
+    """Return the error for a key that has no effect where it stands, or is missing.
+
+    Args:
+        section: that has the key.
+        name: of the key.
+        only: its mark.
+        decides: the section in which the mark's path starts.
+
+    Returns:
+        None: the key may stand, or be left out, as it does.
+    """
     is_set = name in section.model_fields_set and getattr(section, name) is not None
     if only.holds(decides):
         if isinstance(only, Only) and only.needed and not is_set:
@@ -299,7 +349,10 @@ def _find_misuse(
 def _make_refusal(
     name: str, only: Mark, decides: Section, section: Section
 ) -> InputError:
-    """Return the error for a key that has no effect beside the others."""
+    """Return the error for a key that has no effect beside the others.
+
+    It says which value the other key has, and with which this one would count.
+    """
     belongs = f"{name} belongs to {only}"
     if isinstance(only, OnlyWith):
         problem = f"{only.part} {only.kind(decides)} does not use {name}"
@@ -323,7 +376,10 @@ def _make_refusal(
 def list_scenario_marks(
     scenario: Section,
 ) -> Iterator[tuple[tuple[Step, ...], str, Mark, Section]]:
-    """Yield every marked key of a scenario on which the scenario as a whole decides."""
+    """Yield every marked key on which the scenario as a whole decides.
+
+    Each comes with the steps to its section, its name, its mark and the section.
+    """
     for where, section in list_sections(scenario):
         assert isinstance(section, Section)
         for name, only in section.list_marks():

@@ -1,4 +1,9 @@
-"""Sentences of errors: from a file's mapping to a section, naming each wrong key."""
+"""Sentences of errors: from a file's mapping to a section, naming each wrong key.
+
+Pydantic collects what is wrong; `validate_as` says it as simfed does, one `InputError`
+per key with its path, what is allowed and, where it can be guessed, what was meant: a
+key of another section, a key of another kind, a misspelt name.
+"""
 
 from __future__ import annotations
 
@@ -26,10 +31,16 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:
-    """Return `data` as a `model`; `folder` is where its relative paths start.
+    """Return `data` as a `model`, or say all that is wrong with it.
 
-    Raises: `InputErrors` with a sentence that starts with `source: key.path` for every
-    error.
+    Args:
+        model: the section of the whole file.
+        data: a plain mapping.
+        source: the file, with which every sentence starts.
+        folder: where its relative paths start.
+
+    Raises:
+        InputErrors: a sentence that starts with `source: key.path` for every error.
     """
     try:
         return model.model_validate(data, context={"folder": folder})
@@ -58,7 +69,12 @@ _ALLOWED = {
 
 
 def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
-    """Return one of pydantic's error records as simfed says it."""
+    """Return one of pydantic's error records as simfed says it.
+
+    Args:
+        model: the section of the whole file, by whose keys hints are found.
+        detail: the record.
+    """
     loc, kind = tuple(detail["loc"]), detail["type"]
     where, got = format_way(loc), detail.get("input")
     cause = detail.get("ctx", {}).get("error")
@@ -91,7 +107,13 @@ def _suggest_quotes(value: object) -> str | None:
 
 
 def _refuse_key(model: type[BaseModel], above: Sequence[Step], key: str) -> InputError:
-    """Return the error for a key that a section does not have."""
+    """Return the error for a key that a section does not have.
+
+    Args:
+        model: the section of the whole file.
+        above: steps to the section.
+        key: the unknown one.
+    """
     section = find_place(model, above).section
     keys = [] if section is None else list_keys(section)
     outer, dot, inner_key = key.partition(".")
@@ -115,6 +137,13 @@ def suggest_longer_path(model: type[BaseModel], steps: Sequence[Step]) -> str | 
     """Return the hint for a key path that lacks its beginning, or `[*]`.
 
     It is `did you mean clients[*].link.up?` for `link.up`.
+
+    Args:
+        model: the section of the whole file.
+        steps: of the path as it was written.
+
+    Returns:
+        None: no path of the file ends so.
     """
     asked = [step for step in steps if isinstance(step, str) and step != "*"]
     near = _find_shortest_ends(model, asked)
@@ -124,7 +153,13 @@ def suggest_longer_path(model: type[BaseModel], steps: Sequence[Step]) -> str | 
 def _suggest_place(
     model: type[BaseModel], above: Sequence[Step], key: str
 ) -> str | None:
-    """Return the hint where a misplaced key belongs, what is nearest first."""
+    """Return the hint where a misplaced key belongs, what is nearest first.
+
+    Args:
+        model: the section of the whole file.
+        above: steps to where the key stands.
+        key: the misplaced one.
+    """
     here = ["*" if isinstance(step, int) else step for step in above]
     paths = [path for path in list_paths(model) if path[-1] == key]
     shared = {

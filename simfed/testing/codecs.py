@@ -93,6 +93,13 @@ def check_codec(
 
 
 def _check_plays(cls: Callable[..., Any], length: int, k: int) -> None:
+    """Check several rounds of a selection under error feedback.
+
+    Args:
+        cls: makes the selection.
+        length: d, of the update.
+        k: entries asked for; may be more than there are.
+    """
     codec, streams = cls(), Streams(k)
     feedback = with_error_feedback(codec)
     expected = length if getattr(codec, "keeps_all", False) else min(k, length)
@@ -133,9 +140,9 @@ def _check_plays(cls: Callable[..., Any], length: int, k: int) -> None:
 
 
 def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
-    """Updates with ties, zeros and signs.
+    """Yield updates with ties, zeros and signs, float32 of shape (length,).
 
-    Whole numbers, so that float32 sums are exact.
+    They are whole numbers, so that float32 sums are exact.
     """
     for round in range(_ROUNDS):
         scale = 0 if round == 2 else 3 + 1000 * (round % 2)
@@ -147,6 +154,14 @@ def _draw_updates(length: int, streams: Streams) -> Iterator[Any]:
 
 
 def _check_indices(indices: Any, expected: int, length: int, where: str) -> None:
+    """Check the form of what a selection chose.
+
+    Args:
+        indices: to be sorted, distinct, int64 and flat.
+        expected: how many.
+        length: d; all are below it.
+        where: the end of the sentence.
+    """
     shaped = (
         isinstance(indices, np.ndarray)
         and indices.dtype == np.int64
@@ -162,6 +177,7 @@ def _check_indices(indices: Any, expected: int, length: int, where: str) -> None
 
 
 def _check_mirror(codec: Sparsifier, payload: Payload, k: int, where: str) -> None:
+    """Check that a selection that does not look is made again from its seed."""
     mirror = getattr(codec, "mirror", None)
     if mirror is None:
         return
@@ -175,6 +191,7 @@ def _check_mirror(codec: Sparsifier, payload: Payload, k: int, where: str) -> No
 
 
 def _check_wire(payload: Payload, k: int, where: str) -> None:
+    """Check a selection's payload under every index code that has an encoder."""
     for code in INDEX_CODES:
         if code == "ideal":
             continue
@@ -193,7 +210,11 @@ def _check_wire(payload: Payload, k: int, where: str) -> None:
 
 
 def _check_two_clients_do_not_meet(cls: Callable[..., Any]) -> None:
-    """Check that one object serves two clients in turn as it serves either alone."""
+    """Check that one object serves two clients in turn as it serves either alone.
+
+    Args:
+        cls: makes the selection, which is played for both by turns.
+    """
     codec = cls()
     pairs = [*zip(*(_play_selection(codec, client) for client in (0, 1)), strict=True)]
     for client in (0, 1):
@@ -203,6 +224,7 @@ def _check_two_clients_do_not_meet(cls: Callable[..., Any]) -> None:
 
 
 def _play_selection(codec: Sparsifier, client: int) -> Iterator[list[int]]:
+    """Yield the indices that one client's rounds choose, from its own streams."""
     streams, state = Streams(client), None
     for round in range(_ROUNDS):
         update = streams("update", round).standard_normal(50).astype(np.float32)
@@ -216,9 +238,15 @@ _LAYOUTS = ([(1,)], [(7,)], [(3, 4), (5,)], [(20, 3, 3, 3), (20,), (10, 40), (10
 
 
 def _check_codec(make: Callable[[], Codec], layout: Layout, k: int) -> bool:
-    """Plays of one codec.
+    """Play a codec for some rounds; return False where it refuses such updates.
 
-    False where it says beforehand that such an update is not for it.
+    Args:
+        make: makes the codec, as often as it is asked.
+        layout: shapes of the layers of the update.
+        k: entries asked for.
+
+    Raises:
+        AssertionError: at the first clause that it breaks.
     """
     codec, length = make(), sum(math.prod(shape) for shape in layout)
     label, read_again = codec.label, codec_from_spec(codec.label).label
@@ -287,6 +315,15 @@ def _refuses(call: Callable[[], object]) -> bool:
 def _check_bytes(
     codec: Codec, payload: Payload, k: int, before: Any, where: str
 ) -> None:
+    """Check the sizes of a payload under every index code, and what is read back.
+
+    Args:
+        codec: that made it.
+        payload: of one play.
+        k: entries asked for.
+        before: the sender's state before the play.
+        where: the end of the sentence.
+    """
     decoded, length, layout = codec.decode(payload), payload.length, payload.layout
     require(
         0 < codec.payload_bytes(payload, "ideal") < math.inf, f"an ideal size; {where}"
@@ -318,6 +355,16 @@ def _check_residual(
     k: int,
     layout: Layout,
 ) -> None:
+    """Check that what is not sent stays in the residual, and undoing gives it back.
+
+    Args:
+        codec: one that allows error feedback.
+        update: shape (d,), not changed.
+        state: before the play.
+        rng: of the play.
+        k: entries asked for.
+        layout: shapes of the layers.
+    """
     feedback, residual = with_error_feedback(codec), update.copy()
     payload = feedback.encode_in_place(
         None, residual, k, rng, state=state, layout=layout
@@ -334,6 +381,7 @@ def _check_residual(
 
 
 def _copy_state(state: Any) -> Any:
+    """Return a state as it comes back from a checkpoint: JSON, and copies of arrays."""
     if isinstance(state, Memory):
         arrays = {name: np.array(array) for name, array in state.arrays.items()}
         return Memory(put_through_json(state.facts), arrays)

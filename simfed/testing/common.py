@@ -13,7 +13,12 @@ from simfed.ground.plain import Plain
 
 
 def read_bits(tree: object) -> object:
-    """Return the tree in a form that equals another only if every bit does."""
+    """Return the tree in a form that equals another only if every bit does.
+
+    Arrays and tensors become type, shape and bytes; mappings, lists and tuples keep
+    their form, keys become text. A tensor is read where it is now, so the form does not
+    change when the tensor does.
+    """
     if is_tensor(tree) or isinstance(tree, np.ndarray):
         array = convert_to_numpy(tree)
         return array.dtype.str, array.shape, array.tobytes()
@@ -26,7 +31,11 @@ def read_bits(tree: object) -> object:
 
 @contextmanager
 def no_global_randomness() -> Iterator[None]:
-    """Raise if the block uses the global generators of Python or NumPy."""
+    """Raise if the block uses the global generators of Python or NumPy.
+
+    Raises:
+        AssertionError: one of them has moved.
+    """
     import random
 
     def states() -> str:
@@ -40,9 +49,10 @@ def no_global_randomness() -> Iterator[None]:
 
 
 def put_through_json(state: Plain) -> Plain:
-    """Return the state as it is read back.
+    """Return the state as it is read back from JSON: tuples are lists then.
 
-    Raises: `AssertionError` where strict JSON cannot hold it.
+    Raises:
+        AssertionError: strict JSON cannot hold it.
     """
     try:
         return json.loads(json.dumps(state, allow_nan=False))
@@ -53,6 +63,11 @@ def put_through_json(state: Plain) -> Plain:
 
 
 def require(holds: bool, expected: str) -> None:
-    """Raises: `AssertionError` with what was expected where that does not hold."""
+    """Raise `AssertionError` with what was expected where that does not hold.
+
+    Args:
+        holds: whether it does.
+        expected: what goes behind "expected".
+    """
     if not holds:
         raise AssertionError(f"expected {expected}")

@@ -41,6 +41,15 @@ def check_selection(cls: Callable[..., ClientSelection], **options: object) -> N
 def _check_choice(
     cls: Callable[..., ClientSelection], options: Any, streams: Streams
 ) -> None:
+    """Check the choices of one selection in a world of forty clients.
+
+    Some seventy per cent of them are there.
+
+    Args:
+        cls: makes the selection.
+        options: keywords of it.
+        streams: of the world; its seed decides how much is known of clients.
+    """
     clients, round = 40, 1 + 9 * (streams.seed % 3)
     facts = _draw_facts(clients, streams)
     before = [column.copy() for column in vars(facts).values()]
@@ -96,6 +105,10 @@ def _draw_facts(clients: int, streams: Streams) -> Facts:
     """Return facts of which a third is unknown.
 
     In every third world nothing is known, in every other all are equal.
+
+    Args:
+        clients: how many.
+        streams: of the world.
     """
     facts = Facts.unknown(streams("samples").integers(1, 100, clients))
     if streams.seed % 3 == 0:
@@ -110,6 +123,7 @@ def _draw_facts(clients: int, streams: Streams) -> Facts:
 
 
 def _replace_entries(column: Any, by: Any, where: Any) -> Any:
+    """Return a copy of a column with the entries at some places taken from another."""
     column = column.copy()
     column[where] = by[where]
     return column
@@ -166,6 +180,13 @@ def check_availability(cls: Callable[..., PresenceKind], **options: object) -> N
 
 
 def _check_answers(presence: Presence, count: int, instants: Sequence[float]) -> None:
+    """Check that all that a presence says of some instants is one truth.
+
+    Args:
+        presence: of `count` clients.
+        count: places from 0 on.
+        instants: in seconds, in any order.
+    """
     for at_s in instants:
         mask, where = presence.mask(at_s), f"at {at_s!r} s"
         shaped = (

@@ -23,10 +23,19 @@ class LoopbackWorkload:
     """A `Learning` whose orders and results travel as bytes, as in a deployment.
 
     Its state has what clients keep at their ends in the place where a simulation has
-    it.
+    it. So it must come to the same bits as learning in one process, or a method keeps
+    something that does not travel. What it leaves out: links take no time, and nobody
+    hangs up.
     """
 
     def __init__(self, scenario: Scenario, streams: Streams, workers: int = 1) -> None:
+        """Make a real client for each of the scenario, behind one socket.
+
+        Args:
+            scenario: of the run.
+            streams: of the server's side; clients make their own of the seed.
+            workers: taken and not used, as there is one process.
+        """
         self._clients = [
             RealClient(scenario, Streams(scenario.seed), client)
             for client in range(scenario.client_count)
@@ -40,7 +49,11 @@ class LoopbackWorkload:
         return getattr(self._real, name)
 
     def execute(self, task: Task, choice: Choice) -> Order:
-        """Have the client do its work, and deliver what it sends."""
+        """Have the client do its work, and deliver what it sends.
+
+        Raises:
+            AssertionError: it sends what no real client may.
+        """
         order = self._real.execute(task, choice)
         ends: Any = self._real.clients
         parcel = self._send(task.client, "work", ends.outgoing(order))
@@ -53,7 +66,7 @@ class LoopbackWorkload:
         return order
 
     def state(self) -> tuple[dict[str, Plain], dict[str, Plain]]:
-        """Return what server and clients keep."""
+        """Return what server and clients keep, as one simulation's state has it."""
         facts, arrays = self._real.state()
         for name in ("mirrors", "known"):
             del facts[name]
@@ -75,12 +88,19 @@ class LoopbackWorkload:
         self._real.close()
 
     def _ask(self, what: str, asked: Sequence[tuple[int, Parcel]]) -> list[Parcel]:
+        """Return the answers of clients to questions of one kind."""
         return [self._send(client, what, parcel) for client, parcel in asked]
 
     def _tell(self, client: int, label: str, fate: str) -> None:
+        """Tell a client what became of its upload."""
         self._send(client, "settle", pack({"label": label, "fate": fate}, {}))
 
     def _send(self, client: int, what: str, parcel: Parcel) -> Parcel:
+        """Return a client's answer to a message.
+
+        Raises:
+            AssertionError: its end raised something.
+        """
         self._line.send_bytes(_encode(parcel, client=client, what=what))
         answer = _decode(self._line.recv_bytes())
         if "error" in answer.facts:
@@ -88,6 +108,7 @@ class LoopbackWorkload:
         return answer
 
     def _answer(self, listener: Listener) -> None:
+        """Answer messages until the other side hangs up; errors in words."""
         with listener, listener.accept() as line:
             while True:
                 try:
@@ -101,6 +122,7 @@ class LoopbackWorkload:
                 line.send_bytes(_encode(answer))
 
     def _carry_out(self, asked: Parcel) -> Parcel:
+        """Return the answer of the client that a message names."""
         facts = dict(asked.facts)
         client: RealClient = self._clients[facts.pop("client")]
         what = facts.pop("what")
@@ -115,9 +137,11 @@ class LoopbackWorkload:
 
 
 def _encode(parcel: Parcel, **more: object) -> bytes:
+    """Return a parcel as bytes: a line of JSON, then its body."""
     return json.dumps({**parcel.facts, **more}).encode() + b"\n" + parcel.body
 
 
 def _decode(data: bytes) -> Parcel:
+    """Return the parcel of bytes that `_encode` wrote."""
     facts, _, body = data.partition(b"\n")
     return Parcel(json.loads(facts), body)

@@ -51,7 +51,7 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
       to the same bits.
 
     Of a method that brings a workload of its own, its plans and that workload are
-    checked.
+    checked. What it learns is not judged: noise images teach nothing.
 
     Args:
         cls: the class, or a function that makes an object of it.
@@ -81,7 +81,12 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
 
 @contextmanager
 def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
-    """Yield a scenario of the method, whose parts have names while it is checked."""
+    """Yield a scenario of the method, whose parts have names while it is checked.
+
+    Args:
+        cls: makes the method.
+        options: keywords of it.
+    """
     parts = {
         "method": cls,
         "dataset": _noise_images,
@@ -136,9 +141,12 @@ def _noise_images() -> Any:
 
 
 def _normed_net(width: int) -> Callable[..., Any]:
-    """Return a convolution with batch norm and a linear layer.
+    """Return the factory of a convolution with batch norm and a linear layer.
 
     It is a model with running statistics.
+
+    Args:
+        width: channels of the convolution; two of them make two prototypes.
     """
 
     def build(input_shape: tuple[int, ...], classes: int) -> Any:
@@ -157,6 +165,12 @@ def _normed_net(width: int) -> Callable[..., Any]:
 
 
 def _check_plans(scenario: Scenario, method: Method) -> None:
+    """Check the plans of every client in three rounds, and the server's work.
+
+    Args:
+        scenario: of the method.
+        method: a second object of it, which has seen nothing of the run.
+    """
     from simfed.learn.catalogue import facts
 
     models = {
@@ -223,6 +237,7 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
 
 
 def _check_story(story: OwnStory, tasks: Tasks, client: int, round: int) -> None:
+    """Check that a method's own story is told alike twice, and can be played."""
     who = tasks.who(client)
     plan = tasks.method.plan(tasks.setting, who, round)
     try:
@@ -237,7 +252,14 @@ _WORK = ("training", "inference", "distillation", "auxiliary")
 
 
 def _check_learning(scenario: Scenario, method: Method) -> None:
-    """Check the steps of a method, one by one, as no server would play them."""
+    """Check the steps of a method, one by one, as no server would play them.
+
+    All clients, one, and two whose uploads come late are merged in turn.
+
+    Args:
+        scenario: of the method.
+        method: a second object of it, which knows nothing of the first.
+    """
     from simfed.learn.hosted import HostedWorkload
 
     streams = Streams(scenario.seed)
@@ -321,6 +343,7 @@ def _check_learning(scenario: Scenario, method: Method) -> None:
 def _train_client(
     method: Method, kit: Any, who: Who, round: int, down: Any, state: Any
 ) -> tuple[Any, Any]:
+    """Return what a client sends and keeps, and check what training left alone."""
     import torch
 
     before, generator = read_bits([down, state]), torch.get_rng_state()
@@ -335,6 +358,14 @@ def _train_client(
 
 
 def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
+    """Check that values have the names and the sizes of their plan.
+
+    Args:
+        method: may send fewer entries where its sizes vary.
+        values: name → tensor.
+        planned: name → field.
+        where: the end of the sentence.
+    """
     require(
         set(values) == set(planned),
         f"fields {sorted(planned)}, got {sorted(values)}: {where}",
@@ -349,6 +380,7 @@ def _check_sizes(method: Method, values: Any, planned: Any, where: str) -> None:
 
 
 def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
+    """Check that a merge measures finite losses that the method names, by prototype."""
     for prototype, measured in losses.items():
         require(
             prototype in scenario.prototypes, f"losses by prototype, got {prototype!r}"
@@ -361,6 +393,7 @@ def _check_losses(method: Method, losses: Any, scenario: Scenario) -> None:
 
 
 def _check_model(model: Any, who: Who) -> None:
+    """Check that an evaluated model has its prototype's weights and buffers."""
     for name, entries in (("weights", who.parameters), ("buffers", who.size.buffers)):
         got = model[name].numel() if name in model else "none"
         require(got == entries, f"{entries} {name} in the model of {who!r}, got {got}")
@@ -370,6 +403,10 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
     """Return the tree, read back from a checkpoint.
 
     It must be what came through a pipe as well.
+
+    Args:
+        tree: mappings, lists, tensors and plain values.
+        what: it is, for the sentence.
     """
     import torch
 
@@ -393,9 +430,10 @@ def _put_through_checkpoint(tree: Any, what: str) -> Any:
 
 
 def _check_workload(scenario: Scenario) -> None:
-    """Check the method as a clock plays it.
+    """Check the method as a clock plays it: uploads are lost and late.
 
-    Uploads are lost and late, runs interrupted.
+    It must come to the same bits from one process and from two, from clients behind a
+    socket, and where it is stopped and goes on from its state.
     """
     once = _play_workload(scenario)
     require(
@@ -420,9 +458,16 @@ def _play_workload(
     resumed: bool = False,
     make: Callable[..., Any] | None = None,
 ) -> Any:
-    """Outcomes and the last state of three rounds: all.
+    """Return outcomes and the last state of three rounds.
 
-    Two lost, one late; two and the late one.
+    In the first all arrive; in the second two are lost and one is late; in the third
+    two arrive, and the late one.
+
+    Args:
+        scenario: of the method.
+        workers: learning processes.
+        resumed: True: it is stopped with uploads under way, and goes on from its state.
+        make: makes the learning side; None: that of the method.
     """
     make = make or import_part(scenario.method.made.workload)
     streams = Streams(scenario.seed)
@@ -472,7 +517,11 @@ def _play_workload(
 def _split_state(
     state: tuple[dict[str, Any], dict[str, Any]],
 ) -> tuple[dict[str, Any], Any]:
-    """Return the states of clients, by their numbers, and that of the server."""
+    """Return the states of clients, by their numbers, and that of the server.
+
+    Args:
+        state: of a workload, as (facts, arrays).
+    """
     facts, arrays = state
 
     def named(prefix: str) -> dict[str, Any]:

@@ -87,7 +87,13 @@ def check_model(
 
 
 def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
-    """Return the gradients of trainable parameters after a pass, and the buffers."""
+    """Return the gradients of trainable parameters after a pass, and the buffers.
+
+    Args:
+        module: put into training mode.
+        images: a batch.
+        labels: of the batch, or of each of its tokens.
+    """
     import torch
 
     module.train()
@@ -104,6 +110,13 @@ def _train_pass(module: Any, images: Any, labels: Any) -> dict[str, Any]:
 
 
 def _check_evaluation(module: Any, images: Any, classes: int) -> None:
+    """Check that evaluated logits are well formed, and hang on their own sample alone.
+
+    Args:
+        module: put into evaluation mode.
+        images: a batch of several.
+        classes: logits of a sample, or of a token.
+    """
     import torch
 
     module.eval()
@@ -138,6 +151,12 @@ def check_dataset(load: Callable[[], Dataset]) -> None:
     - it has the sizes that `load.facts` states, if it does;
     - every class has training samples;
     - normalised samples are finite float32.
+
+    Args:
+        load: the function, as it is registered.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     from simfed.learn.catalogue import DatasetFacts
     from simfed.learn.data import Dataset
@@ -175,6 +194,12 @@ def check_device(part: str | Path | Callable[[], str | Path]) -> None:
     - at the ends of the sizes that its laws hold for, times are positive and finite;
     - what it says that registered models were measured on is what simfed counts for
       such samples.
+
+    Args:
+        part: as it is registered.
+
+    Raises:
+        AssertionError: at the first clause that it breaks, in one sentence.
     """
     from simfed.device import ModelWork, load_profile
     from simfed.device.curve import Fitted

@@ -30,6 +30,8 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
     - with `watches_time`, what participations took is told to `watch`;
     - with `reads_context`, `pull` gets a `Context`, in which a rate may be unknown.
 
+    It plays a few stories of 61 pulls each; how well it chooses is not judged.
+
     Args:
         cls: the class, or a function that makes an object of it.
         options: keywords with which it is made.
@@ -67,7 +69,14 @@ def check_policy(cls: Callable[..., Policy], **options: object) -> None:
 def _play_story(
     policy: Policy, *, client: int = 0, watched: bool = False, paid: bool = True
 ) -> list[Pull]:
-    """Pulls of which some get their reward late and some never."""
+    """Return the pulls of one client's story, some paid late and some never.
+
+    Args:
+        policy: a new one.
+        client: whose generators it gets.
+        watched: True: its values are read before each pull.
+        paid: False: every reward is 0.
+    """
     streams = Streams(0)
     pulls: list[Pull] = []
     for round in range(_PULLS):
@@ -93,6 +102,7 @@ def _play_story(
 
 
 def _pull(policy: Policy, streams: Streams, client: int, round: int) -> Pull:
+    """Return a policy's next pull, with a context where it reads one."""
     rng = streams("policy", client, round)
     if not reads_context(policy):
         return policy.pull(rng)
@@ -103,6 +113,7 @@ def _pull(policy: Policy, streams: Streams, client: int, round: int) -> Pull:
 
 
 def _check_values(policy: Policy) -> None:
+    """Check that there is a value for each arm, none of them infinite."""
     values = policy.values()
     sized = len(values) == len(policy.arms)
     require(
@@ -112,6 +123,7 @@ def _check_values(policy: Policy) -> None:
 
 
 def _check_pull(policy: Policy, pull: Pull) -> None:
+    """Check that a pull is one that the policy may make."""
     require(isinstance(pull, Pull), f"a Pull, got {pull!r}")
     require(pull.arm in policy.arms, f"one of its arms, got {pull.arm!r}")
     free = set(CHOICES) - {"forced"}
@@ -125,6 +137,7 @@ def _check_pull(policy: Policy, pull: Pull) -> None:
 
 
 def _check_forced_pulls(policy: Policy) -> None:
+    """Check that pulls that the server forced teach a policy nothing."""
     _play_story(policy)
     twin, values = copy.deepcopy(policy), repr(policy.values())
     policy.update(Pull(_CHOICES[0], "forced"), 1.0)

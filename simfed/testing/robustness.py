@@ -23,6 +23,8 @@ def check_rule(cls: Callable[..., Rule], **options: object) -> None:
     - uploads that are all equal are answered by what they are, or by something shorter;
     - its work grows with the uploads.
 
+    Whether it withstands attacks is not checked here: see `docs/robustness.md`.
+
     Args:
         cls: the class, or a function that makes an object of it.
         options: keywords with which it is made.

@@ -177,7 +177,7 @@ class _LowRank(Codec):
         return 0
 
     def _head(self, payload: Payload) -> bytes:
-        """Return the ranks of a payload's matrices as bytes, where nobody knows them."""
+        """Return the ranks of a payload's matrices as bytes, where it has a head."""
         return b""
 
     def _read_ranks(

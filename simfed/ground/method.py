@@ -331,8 +331,8 @@ class Arrival(NamedTuple):
     """One upload as the server got it, decoded.
 
     The host makes one for each upload that a merge takes, and `Method.merge` reads
-    them. An edge server's upload is one too: the mean of several clients', of which
-    `who` is the first.
+    them. An edge server's upload is one too: the mean of several clients', with a `who`
+    that owns all of their samples.
     """
 
     who: Who

@@ -59,7 +59,7 @@ _NEW = ClientState()
 class Pool(Protocol):
     """Processes that do units of work.
 
-    `simfed.learn.pools.Processes` forks them; a Dask cluster is another one.
+    `simfed.learn.pools.ForkedPool` forks them; a Dask cluster is another one.
     """
 
     workers: int

@@ -9,10 +9,10 @@ setup(
     ext_modules=[
         Extension(
             "simfed.native._layers",
-            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool", "outer")],
+            [f"simfed/native/{part}.cpp" for part in ("layers", "convpool")],
             depends=[
                 f"simfed/native/{part}.h"
-                for part in ("both_widths", "convpool_loops", "outer_loops", "vectors")
+                for part in ("both_widths", "convpool_loops", "vectors")
             ],
             extra_compile_args=[
                 "-O3",

@@ -137,11 +137,7 @@ class ChangesHeld:
         changed = said["changes"]
         if changed and said["held"] != self._version:
             return None
-        pieces = {
-            f"{name}/{n}"
-            for name, states in changed.items()
-            for n in range(len(states))
-        }
+        pieces = {f"{name}/{n}" for name, of in changed.items() for n in range(len(of))}
         fields = {
             name: read_tensor(parts[name], name) for name in parts.keys() - pieces
         }

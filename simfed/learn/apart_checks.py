@@ -142,10 +142,8 @@ def check_payload(name: str, payload: Payload, length: int) -> None:
         whole = len(vector) == length
     elif whole:
         places = np.asarray(indices)
-        whole = len(places) == len(vector) <= length and bool(
-            (np.diff(places) > 0).all()
-        )
-        whole = whole and (not len(places) or (places[0] >= 0 and places[-1] < length))
+        ordered = bool((np.diff(places, prepend=-1, append=length) > 0).all())
+        whole = len(places) == len(vector) <= length and ordered
     if not whole:
         raise InputError(f"a payload of {length} entries", where=name)
     _check_finite(name, vector)

@@ -8,7 +8,7 @@ that a user registered is asked for its static `facts`, and built once if it has
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -159,7 +159,7 @@ def model_facts(
     if callable(declared) and (spec is None or spec.bare):
         counted: ModelFacts = declared(input_shape, classes)
         return counted
-    count = _count_once if _is_hashable(factory) else _count_once.__wrapped__
+    count = _count_once if isinstance(factory, Hashable) else _count_once.__wrapped__
     return count(factory, spec or name, tuple(input_shape), classes)
 
 
@@ -179,14 +179,6 @@ def _read_facts(said: FactsSpec, input_shape: Shape, classes: int) -> ModelFacts
         train_flops=round(said.flops_per_sample * (2 + trained / said.parameters)),
         base=said.parameters - trained,
     )
-
-
-def _is_hashable(part: object) -> bool:
-    try:
-        hash(part)
-    except TypeError:
-        return False
-    return True
 
 
 @lru_cache(maxsize=64)

@@ -44,9 +44,7 @@ class FlatModel:
             if buffer is not None and buffer.is_floating_point()
         ]
         self._counters = [
-            (b, b.clone())
-            for b in module.buffers()
-            if b is not None and not b.is_floating_point()
+            (b, b.clone()) for b in module.buffers() if not b.is_floating_point()
         ]
         self.weights = _flatten([p.detach() for p in self._parameters])
         self.statistics = _flatten([buffer for _, _, buffer in self._slots])
@@ -71,12 +69,8 @@ class FlatModel:
     @property
     def shapes(self) -> Layers:
         """The shapes of the parameters that make up `weights`, in its order."""
-        named = [
-            (name, p) for name, p in self.module.named_parameters() if p.requires_grad
-        ]
-        return Layers(
-            (tuple(p.shape) for _, p in named), tuple(name for name, _ in named)
-        )
+        named = {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        return Layers((tuple(p.shape) for p in named.values()), tuple(named))
 
     def split(self, flat: Tensor) -> Iterator[Tensor]:
         """Views of a flat vector of length d in the shapes of the parameters."""
@@ -136,11 +130,8 @@ class FlatModel:
         """
         weights = model["weights"]
         version = -1 if weights.is_inference() else weights._version
-        if (
-            self._holds is None
-            or self._holds[0] is not weights
-            or self._holds[1] != version
-        ):
+        held, held_version = self._holds or (None, -1)
+        if held is not weights or held_version != version:
             self.weights.copy_(weights)
             self._holds = None if version < 0 else (weights, version)
         self.statistics.copy_(model["buffers"])

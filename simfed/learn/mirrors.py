@@ -137,7 +137,8 @@ class Mirrors:
         with self._alone:
             self._asked.pop(label, None)
             for at in [at for at in self._last if at[0] == label]:
-                later = list(self._last.values())[list(self._last).index(at) + 1 :]
+                order = list(self._last)
+                later = [self._last[one] for one in order[order.index(at) + 1 :]]
                 moved = self._last.pop(at)
                 if not stands:
                     self._undo(moved, [one for one in later if one.key == moved.key])
@@ -172,17 +173,13 @@ class Mirrors:
             self._last = {
                 at: last for at, last in self._last.items() if last.key[0] != client
             }
-            mine = sorted(
-                (key, mirror) for key, mirror in self._of.items() if key[0] == client
-            )
+            mine = {key: one for key, one in self._of.items() if key[0] == client}
         arrays: dict[str, np.ndarray] = {}
         return pack({"mirrors": _encode_mirrors(mine, arrays)}, arrays)
 
     def plain(self, arrays: dict[str, np.ndarray]) -> list[Plain]:
         """Return every mirror with its (client, field, arm); vectors go to `arrays`."""
-        return _encode_mirrors(
-            sorted(self._of.items(), key=lambda item: item[0]), arrays
-        )
+        return _encode_mirrors(self._of, arrays)
 
     def restore(self, plain: Sequence[Plain], arrays: Mapping[str, np.ndarray]) -> None:
         """Inverse of `plain`."""
@@ -195,12 +192,11 @@ def is_mirrored(choice: Choice) -> bool:
 
 
 def _encode_mirrors(
-    mirrors: Sequence[tuple[tuple[int, str, str], Memory]],
-    arrays: dict[str, np.ndarray],
+    mirrors: Mapping[tuple[int, str, str], Memory], arrays: dict[str, np.ndarray]
 ) -> list[Plain]:
     return [
-        [*key, encode_tree(mirror, f"mirrors/{'/'.join(map(str, key))}", arrays)]
-        for key, mirror in mirrors
+        [*key, encode_tree(mirrors[key], f"mirrors/{'/'.join(map(str, key))}", arrays)]
+        for key in sorted(mirrors)
     ]
 
 

@@ -171,12 +171,10 @@ class Passes:
 
         Here for any module that `torch.func.vmap` can follow: RuntimeError for others.
         """
-        weights = {name: p.detach() for name, p in self._ordinary.named_parameters()}
-        trained = [
-            name for name, p in self._ordinary.named_parameters() if p.requires_grad
-        ]
+        named = dict(self._ordinary.named_parameters())
+        trained = [name for name, p in named.items() if p.requires_grad]
         live = dict(zip(trained, self.model.split(self.model.weights), strict=True))
-        fixed = {name: weight for name, weight in weights.items() if name not in live}
+        fixed = {n: p.detach() for n, p in named.items() if n not in live}
 
         def loss_of(
             weights: dict[str, Tensor], sample: Tensor, target: Tensor

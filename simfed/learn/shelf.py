@@ -159,9 +159,9 @@ class Shelf:
 
     def _get(self, *place: Any) -> Tensor:
         if isinstance(place[0], bytes):
-            data, dtype, shape = place
+            data, kind, shape = place
             # PyTorch's own memory is aligned alike everywhere
-            return torch.tensor(np.frombuffer(data, dtype).reshape(shape))
+            return torch.tensor(np.frombuffer(data, kind).reshape(shape))
         slot = Slot(*place)
         key = slot.process, slot.number
         tensor = self._seen.get(key)

@@ -262,16 +262,15 @@ def _machine(device: str) -> dict[str, str]:
 
     Does not import torch.
     """
-    facts = {package: _find_version(package) for package in ("torch", "numpy")}
-    facts |= {
-        "device": device.partition(":")[0],
+    kind = device.partition(":")[0]
+    return {
+        **{package: _find_version(package) for package in ("torch", "numpy")},
+        "device": kind,
         "processor": " ".join(identify_processor()),
+        "layers": who_computes_layers(),
+        **{name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ},
+        **(_identify_gpu() if kind == "cuda" else {}),
     }
-    facts["layers"] = who_computes_layers()
-    facts |= {name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ}
-    if facts["device"] == "cuda":
-        facts |= _identify_gpu()
-    return facts
 
 
 def _identify_gpu() -> dict[str, str]:

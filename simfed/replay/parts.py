@@ -20,6 +20,7 @@ import sysconfig
 import uuid
 from collections.abc import Iterator, Mapping
 from importlib import metadata
+from itertools import chain
 from pathlib import Path
 from types import FunctionType, ModuleType
 
@@ -49,54 +50,32 @@ def _describe_value(value: Plain, above: tuple[int, ...]) -> Plain:
     if id(value) in above:
         return "one of those above"
     above = (*above, id(value))
+
+    def describe(*parts: Plain) -> list[Plain]:
+        return [_describe_value(part, above) for part in parts]
+
     if isinstance(value, (tuple, list)):
-        return [
-            type(value).__name__,
-            [_describe_value(inner, above) for inner in value],
-        ]
+        return [type(value).__name__, describe(*value)]
     if isinstance(value, Mapping):
-        return [
-            "mapping",
-            [
-                [_describe_value(k, above), _describe_value(v, above)]
-                for k, v in value.items()
-            ],
-        ]
+        return ["mapping", [describe(*item) for item in value.items()]]
     if isinstance(value, functools.partial):
-        return [
-            "partial",
-            [
-                _describe_value(x, above)
-                for x in (value.func, value.args, value.keywords)
-            ],
-        ]
+        return ["partial", describe(value.func, value.args, value.keywords)]
     if inspect.ismethod(value):
-        return [
-            "method",
-            _describe_value(value.__func__, above),
-            _describe_value(value.__self__, above),
-        ]
+        return ["method", *describe(value.__func__, value.__self__)]
     if inspect.isbuiltin(value):
         return ["builtin", value.__module__, value.__qualname__]
     if inspect.isfunction(value):
         cells = [cell.cell_contents for cell in value.__closure__ or ()]
         bound = (cells, value.__defaults__, value.__kwdefaults__)
-        return ["function", *_identify_source(value), _describe_value(bound, above)]
+        return ["function", *_identify_source(value), *describe(bound)]
     if inspect.isclass(value):
-        return [
-            "class",
-            *(part for base in value.__mro__[:-1] for part in _identify_source(base)),
-        ]
+        return ["class", *chain(*map(_identify_source, value.__mro__[:-1]))]
     if not _is_users(sys.modules.get(type(value).__module__)) or not hasattr(
         value, "__dict__"
     ):
         # a tensor, say: its attributes do not tell what it holds
         return _format_unique(value)
-    return [
-        "object",
-        _describe_value(type(value), above),
-        _describe_value(vars(value), above),
-    ]
+    return ["object", *describe(type(value), vars(value))]
 
 
 def _identify_source(named: FunctionType | type) -> list[str]:

@@ -38,7 +38,6 @@ from simfed.record.digest import digest_value
 
 Arrays: TypeAlias = Mapping[str, np.ndarray]
 
-DEFAULT_LIMIT_BYTES = 10e9
 _MOST_STATES = 16
 """States kept of one trajectory by one process; beyond, every other one goes."""
 
@@ -55,12 +54,8 @@ def find_default_folder() -> Path:
 
 def find_default_limit_bytes() -> float:
     """Return `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
-    text = os.environ.get("SIMFED_CACHE_LIMIT")
-    return (
-        DEFAULT_LIMIT_BYTES
-        if text is None
-        else parse_size(text, where="SIMFED_CACHE_LIMIT")
-    )
+    text = os.environ.get("SIMFED_CACHE_LIMIT", "10 GB")
+    return parse_size(text, where="SIMFED_CACHE_LIMIT")
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,15 +188,12 @@ class Trajectory:
             f"damaged and were not used, the first one is line {bad[0]}"
             for name, bad in self._bad_lines.items()
         ]
-        states = [
-            (f"{self._state_path(node)}: damaged and not used")
-            for node in self._bad_states
-        ]
-        return lines + states
+        states = map(self._state_path, self._bad_states)
+        return [*lines, *(f"{state}: damaged and not used" for state in states)]
 
     def known(self, node: str) -> Plain:
         """Return what was recorded at `node` (by anybody, up to now), or None."""
-        if self._known.get(node) is None:
+        if node not in self._known:
             self._refresh()
         return self._known.get(node)
 

@@ -67,11 +67,10 @@ class Arrays:
 
     def read(self, name: str) -> np.ndarray:
         """Return an array as a whole."""
-        with self._opened() as archive:
-            with archive.open(f"{name}.npy") as file:
-                self._header(file, name)
-            with archive.open(f"{name}.npy") as file:
-                return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
+        with self._opened() as archive, archive.open(f"{name}.npy") as file:
+            self._header(file, name)
+            file.seek(0)
+            return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
     def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
         where = f"{self.path}: {name}"
@@ -160,9 +159,8 @@ class NpzReader(Reader):
             layout = self._layouts[part] = find_layout(
                 shape[1:], self._asked, f"{path}: x_{part}"
             )
-            shapes[part] = _add_grey_channel(
-                put_channels_first(shape[1:], layout), dtype
-            )
+            grey = len(shape) == 3 and dtype == np.uint8
+            shapes[part] = *[1] * grey, *put_channels_first(shape[1:], layout)
         if self._has_test and shapes["test"] != shapes["train"]:
             raise InputError(
                 f"samples of shape {shapes['train']}, as x_train has",
@@ -174,9 +172,9 @@ class NpzReader(Reader):
     @override
     def outline(self) -> Outline:
         shape = self._shapes["train"]
-        owners = self._whose("train")
-        targets = self._targets("train")
-        tests = self._targets("test") if self._has_test else None
+        owners = self._owners("train")
+        targets = self._column("y_train", "target")
+        tests = self._column("y_test", "target") if self._has_test else None
         places = tuple(f"{self.arrays.path}: y_{part}" for part in ("train", "test"))
         classes: tuple[str, ...] = ()
         if self._task == "classification" and targets.dtype.kind in "iub":
@@ -192,28 +190,25 @@ class NpzReader(Reader):
             targets,
             owners,
             tests,
-            self._whose("test") if self._has_test and owners is not None else None,
+            self._owners("test") if self._has_test and owners is not None else None,
             classes,
             target_places=places,
             layout=self._layouts["train"],
         )
 
-    def _targets(self, part: str) -> np.ndarray:
-        return self._column(f"y_{part}", "one target per row")
+    def _owners(self, part: str) -> np.ndarray | None:
+        name = f"owner_{part}"
+        return self._column(name, "owner") if name in self.arrays.names else None
 
-    def _column(self, name: str, allowed: str) -> np.ndarray:
+    def _column(self, name: str, thing: str) -> np.ndarray:
         values = self.arrays.read(name)
         columns = values.reshape(len(values), -1)
         if columns.shape[1] != 1:
             where = f"{self.arrays.path}: {name}"
-            raise InputError(allowed, where=where, got=f"shape {values.shape}")
+            raise InputError(
+                f"one {thing} per row", where=where, got=f"shape {values.shape}"
+            )
         return columns[:, 0]
-
-    def _whose(self, part: str) -> np.ndarray | None:
-        name = f"owner_{part}"
-        if name in self.arrays.names:
-            return self._column(name, "one owner per row")
-        return None
 
     @override
     def samples(self, test: bool) -> np.ndarray:
@@ -228,8 +223,3 @@ class NpzReader(Reader):
         numbers = values.astype(np.float32)
         check_finite(numbers, f"{self.arrays.path}: x_{part}")
         return numbers
-
-
-def _add_grey_channel(shape: tuple[int, ...], dtype: np.dtype) -> tuple[int, ...]:
-    """Return grey images with an axis of one channel."""
-    return (1, *shape) if len(shape) == 2 and dtype == np.uint8 else shape

@@ -79,21 +79,17 @@ class Dataset:
             raise InputError(f"at least {least} classes", got=self.classes)
         for split in ("train", "test"):
             images = _check_images(getattr(self, f"{split}_images"), f"{split}_images")
-            labels = _check_labels(
-                getattr(self, f"{split}_labels"),
-                self.task,
-                self.classes,
-                images.shape,
-                f"{split}_labels",
-            )
-            owners = getattr(self, f"{split}_owners")
-            if owners is not None:
-                owners = _check_owners(
-                    owners, self.owners, len(images), f"{split}_owners"
-                )
-            object.__setattr__(self, f"{split}_owners", owners)
-            object.__setattr__(self, f"{split}_images", images)
-            object.__setattr__(self, f"{split}_labels", labels)
+            labels, owners = f"{split}_labels", f"{split}_owners"
+            checked = {
+                f"{split}_images": images,
+                labels: _check_labels(
+                    getattr(self, labels), self.task, self.classes, images.shape, labels
+                ),
+            }
+            if (own := getattr(self, owners)) is not None:
+                checked[owners] = _check_owners(own, self.owners, len(images), owners)
+            for name, array in checked.items():
+                object.__setattr__(self, name, array)
         train, test = self.train_images, self.test_images
         if test.shape[1:] != train.shape[1:] or test.dtype != train.dtype:
             raise InputError(
@@ -139,20 +135,18 @@ class Dataset:
         Types, shapes and bytes of arrays count.
         """
         sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
-        arrays = [
+        if self.task != "classification":
+            sha.update(self.task.encode())
+        for array in (
             self.train_images,
             self.train_labels,
             self.test_images,
             self.test_labels,
-        ]
-        if self.task != "classification":
-            sha.update(self.task.encode())
-        arrays += [
-            owners
-            for owners in (self.train_owners, self.test_owners)
-            if owners is not None
-        ]
-        for array in arrays:
+            self.train_owners,
+            self.test_owners,
+        ):
+            if array is None:
+                continue
             sha.update(f"{array.dtype.str}{array.shape}".encode())
             sha.update(np.ascontiguousarray(array).data)
         return sha.hexdigest()

@@ -60,11 +60,10 @@ def get(
     root = list_data_folders()[0]
     with _disk_trouble_in_a_sentence(published, root):
         _check_space(published, root)
-        if source is not None:
-            return published.install(
-                _read_source(published, source), root
-            ), f"from {source}"
-        return _fetch_from_origins(published, root, progress)
+        if source is None:
+            return _fetch_from_origins(published, root, progress)
+        files = _read_source(published, source)
+        return published.install(files, root), f"from {source}"
 
 
 def _read_source(published: Published, source: Path) -> dict[str, bytes]:
@@ -95,8 +94,8 @@ def _fetch_from_origins(
         label = addresses[0].rpartition("/")[0]
         try:
             with tempfile.TemporaryDirectory(prefix=".fetching-", dir=root) as folder:
-                place = _download_files(addresses, Path(folder), progress)
-                files = _find_files(published, place)
+                _download_files(addresses, Path(folder), progress)
+                files = _find_files(published, Path(folder))
                 if files is None:
                     raise Unavailable("its files are not in it")
                 return published.install(files, root), f"from {label}"
@@ -114,7 +113,7 @@ def _fetch_from_origins(
     )
 
 
-def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> Path:
+def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> None:
     """Fetch files whole into a folder.
 
     The last part of an address is the file's name.
@@ -127,7 +126,6 @@ def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> Pa
             if isinstance(error, OSError) and error.errno == errno.ENOSPC:
                 raise
             raise Unavailable(f"{name}: {_describe_error(error)}") from None
-    return folder
 
 
 def _download_file(url: str, to: Path, progress: Progress) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -14,9 +13,14 @@ from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import make_missing_file_error, read_json
-from simfed.learn.data.formats import convert_cifar_pickle, read_cifar, read_mnist
+from simfed.learn.data.formats import (
+    Arrays,
+    convert_cifar_pickle,
+    read_cifar,
+    read_mnist,
+)
 from simfed.learn.data.outline import Outline, Reader, describe_error
-from simfed.learn.data.store import Arrays, Folder, gunzip_bytes, list_data_folders
+from simfed.learn.data.store import Folder, gunzip_bytes, list_data_folders
 from simfed.learn.data.tables import DiskTable, open_arrow_files, open_parquet_files
 
 _MOST_BYTES = 1 << 30
@@ -138,13 +142,11 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
     if os.path.lexists(root / "state.json"):
         return _open_saved(root), None
     if (root / "dataset_dict.json").is_file():
-        if not (root / "train").is_dir():
-            raise InputError(
-                "a split `train`", where=name, got=listed(_list_folders(root))
-            )
-        return _open_saved(root / "train"), _open_saved(root / "test") if (
-            root / "test"
-        ).is_dir() else None
+        train, test = root / "train", root / "test"
+        if not train.is_dir():
+            folders = sorted(entry.name for entry in root.iterdir() if entry.is_dir())
+            raise InputError("a split `train`", where=name, got=listed(folders))
+        return _open_saved(train), _open_saved(test) if test.is_dir() else None
     files = sorted(root.rglob("*.parquet"))
     if not files:
         allowed = "a data set that `save_to_disk` wrote, or Parquet files"
@@ -158,8 +160,8 @@ def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
         raise InputError(
             "files of a split `train`", where=name, got=listed(f.name for f in files)
         )
-    test = open_parquet_files(parts["test"]) if parts["test"] else None
-    return open_parquet_files(parts["train"]), test
+    tests = open_parquet_files(parts["test"]) if parts["test"] else None
+    return open_parquet_files(parts["train"]), tests
 
 
 _SPLITS = {
@@ -207,10 +209,6 @@ def _open_saved(folder: Path) -> DiskTable:
         if Path(name).name != name:
             raise InputError("files in the folder itself", where=str(folder), got=name)
     return open_arrow_files(str(folder), [folder / name for name in names])
-
-
-def _list_folders(root: Path) -> Sequence[str]:
-    return [entry.name for entry in sorted(root.iterdir()) if entry.is_dir()]
 
 
 def locate_hub_set(name: str) -> str:

@@ -68,25 +68,22 @@ class LeafReader(Reader):
     def _is_text(self) -> bool:
         return isinstance(self._read[0][0][0], str)
 
+    @property
+    def _shape(self) -> tuple[int, ...]:
+        length = len(self._read[0][0][0])
+        return (length,) if self._is_text else _IMAGES.get(length, (length,))
+
     @override
     def outline(self) -> Outline:
-        targets: list[np.ndarray] = []
-        for _, values, _ in self._read:
-            if self._is_text:
-                targets.append(self._following(*self._read[len(targets)]))
-            else:
-                targets.append(np.array(values))
+        targets = [
+            self._following(*read) if self._is_text else np.array(read[1])
+            for read in self._read
+        ]
         owners = [np.array(names) for *_, names in self._read]
         has_test = len(targets) > 1
-        if self._is_text:
-            length = len(self._read[0][0][0])
-            shape: tuple[int, ...] = (length,)
-        else:
-            length = len(self._read[0][0][0])
-            shape = _IMAGES.get(length, (length,))
         return Outline(
             self._place,
-            shape,
+            self._shape,
             targets[0],
             owners[0],
             targets[1] if has_test else None,
@@ -119,7 +116,6 @@ class LeafReader(Reader):
     @override
     def samples(self, test: bool) -> np.ndarray:
         values, _, owners = self._read[1 if test else 0]
-        shape = self.outline().input_shape
         rows: list[Any] = []
         for i, value in enumerate(values):
             if (
@@ -135,7 +131,7 @@ class LeafReader(Reader):
         if self._is_text:
             return np.array(rows, np.int16)
         try:
-            samples = np.array(rows, np.float32).reshape(len(rows), *shape)
+            samples = np.array(rows, np.float32).reshape(len(rows), *self._shape)
         except (TypeError, ValueError):
             raise InputError(
                 "lists of numbers", where=f"{self._place}: x", got="others"

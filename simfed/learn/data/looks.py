@@ -66,18 +66,11 @@ def turn_images(images: np.ndarray, degrees: float) -> np.ndarray:
     from_column = np.rint(
         -np.sin(angle) * down + np.cos(angle) * right + (width - 1) / 2
     )
-    inside = (
-        (from_row >= 0)
-        & (from_row < height)
-        & (from_column >= 0)
-        & (from_column < width)
-    )
-    places = (
-        from_row.clip(0, height - 1).astype(int),
-        from_column.clip(0, width - 1).astype(int),
-    )
-    result: np.ndarray = images[..., places[0], places[1]] * inside.astype(images.dtype)
-    return result
+    row = from_row.clip(0, height - 1).astype(int)
+    column = from_column.clip(0, width - 1).astype(int)
+    inside = (row == from_row) & (column == from_column)
+    turned: np.ndarray = images[..., row, column] * inside.astype(images.dtype)
+    return turned
 
 
 def draw_public_samples(

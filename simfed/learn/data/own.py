@@ -80,11 +80,9 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
     Raises: `InputError` where there are too few samples or owners.
     """
     named, partition = open_labels(scenario.dataset), scenario.dataset.partition
-    sizes: str | tuple[int, int] | Floats | None
-    if isinstance(partition.sizes, Distribution):
-        sizes = Fleet(scenario, streams).sizes(partition.sizes)
-    else:
-        sizes = partition.sizes
+    sizes: str | tuple[int, int] | Distribution | Floats | None = partition.sizes
+    if isinstance(sizes, Distribution):
+        sizes = Fleet(scenario, streams).sizes(sizes)
     return deal(
         named.train_labels,
         streams,
@@ -112,8 +110,7 @@ def count_held_out(scenario: Scenario, streams: Streams) -> int:
         where = "evaluation.owners"
         raise InputError("a data set that names owners", where=where, got="held-out")
     both = (named.train_owners, named.test_owners)
-    counts = [np.isin(owners, held).sum() for owners in both if owners is not None]
-    return int(sum(counts))
+    return sum(int(np.isin(own, held).sum()) for own in both if own is not None)
 
 
 def hold_out(dataset: Dataset, held: NDArray[np.int64]) -> Dataset:
@@ -301,11 +298,10 @@ def _read_labels(data: DatasetSpec, stamp: Stamp) -> Labels:
 def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
     reader, labels = _build_reader(data, stamp), _read_labels(data, stamp)
     samples = reader.samples(test=False)
-    tests = (
-        reader.samples(True) if labels.test_rows is None else samples[labels.test_rows]
-    )
-    if labels.test_rows is not None:
-        samples = samples[labels.train_rows]
+    if labels.test_rows is None:
+        tests = reader.samples(test=True)
+    else:
+        samples, tests = samples[labels.train_rows], samples[labels.test_rows]
     mean, sd = reader.scaling(samples)
     _build_reader.cache_clear()  # a table may be large
     return Dataset(

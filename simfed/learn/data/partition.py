@@ -100,9 +100,8 @@ def deal(
             where="clients",
             got=clients,
         )
-    is_public = np.zeros(len(labels), bool)
-    is_public[dealt[streams("public").choice(count, public, replace=False)]] = True
-    private = dealt[~is_public[dealt]]
+    served = np.sort(dealt[streams("public").choice(count, public, replace=False)])
+    private = np.setdiff1d(dealt, served)
 
     def deal_dirichlet() -> list[Indices]:
         drawn = _draw_dirichlet(labels[private], clients, alpha, rng)
@@ -112,10 +111,9 @@ def deal(
         return _cut_sized(*drawn, sizing, texts, rng)
 
     def deal_even() -> list[Indices]:
-        count, even = len(private), np.ones(clients)
         asked = sizing if sizing.sizes is not None else replace(sizing, sizes="equal")
-        owned = size_clients(asked, even, count, rng)
-        return _cut(rng.permutation(count), owned)
+        owned = size_clients(asked, np.ones(clients), len(private), rng)
+        return _cut(rng.permutation(len(private)), owned)
 
     ways: dict[str, Callable[[], list[Indices]]] = {
         "dirichlet": deal_dirichlet,
@@ -133,7 +131,7 @@ def deal(
         chosen, natural = _deal_natural(
             owners, private, clients, sizing.least or 1, rng
         )
-        return Split(np.flatnonzero(is_public), natural, chosen, held)
+        return Split(served, natural, chosen, held)
     if (labels.dtype.kind == "f" or labels.ndim > 1) and kind in (
         "dirichlet",
         "shards",
@@ -144,7 +142,7 @@ def deal(
             got=kind,
         )
     parts = tuple(np.sort(private[part]) for part in ways[kind]())
-    return Split(public=np.flatnonzero(is_public), clients=parts)
+    return Split(public=served, clients=parts)
 
 
 def _deal_natural(

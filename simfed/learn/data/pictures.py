@@ -82,12 +82,10 @@ class FolderReader(Reader):
     def __init__(self, folder: str, pixels: int | None = None) -> None:
         self._place, self._pixels = folder, pixels
         root = Path(folder)
+        if not root.exists():
+            raise make_missing_file_error(folder)
         if not root.is_dir():
-            raise (
-                make_missing_file_error(folder)
-                if not root.exists()
-                else InputError("a folder", where=folder)
-            )
+            raise InputError("a folder", where=folder)
         parts = [root / "train", root / "test"] if (root / "train").is_dir() else [root]
         self._files = [_list_pictures(part) for part in parts if part.is_dir()]
         depths = {

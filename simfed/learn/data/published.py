@@ -9,11 +9,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from simfed.learn.data.formats import (
-    convert_cifar_pickle,
-    read_cifar,
-    read_mnist,
-)
+from simfed.learn.data.formats import convert_cifar_pickle, read_cifar
 from simfed.learn.data.store import Published, PublishedFile
 from simfed.learn.data.texts import PublishedTexts
 from simfed.learn.facts import PUBLISHED_DATASETS
@@ -66,7 +62,6 @@ MNIST_MINI = Published(
             "28fc55469c21cea05d1b2f30026fa1695b9eff43e1930440e5d383eab945818a",
         ),
     ),
-    decode=read_mnist,
     home=Path(__file__).parent / "mnist_mini",
 )
 """12,000 digits of MNIST, balanced, chosen by `analysis/make_mnist_mini.py`; part of
@@ -91,7 +86,6 @@ MNIST = Published(
             "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
         ),
     ),
-    decode=read_mnist,
     origins=(
         _gzipped("https://ossci-datasets.s3.amazonaws.com/mnist"),
         _gzipped("http://yann.lecun.com/exdb/mnist"),
@@ -120,7 +114,6 @@ FASHION_MNIST = Published(
             "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         ),
     ),
-    decode=read_mnist,
     origins=(_gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),),
 )
 
@@ -176,8 +169,6 @@ TEXT_MINI = PublishedTexts(
     name="text-mini",
     title="text-mini",
     facts=PUBLISHED_DATASETS["text-mini"],
-    mean=(),
-    sd=(),
     licence=_SOTU_LICENCE,
     citation=_SOTU_CITATION,
     folders=("",),
@@ -186,7 +177,6 @@ TEXT_MINI = PublishedTexts(
             "7aae1507012f10cc5d5d34aa1e385378a6c32e447d8853866e1c4862b8136d69", 861_155
         )
     },
-    decode=read_mnist,
     home=Path(__file__).parent / "text_mini",
 )
 """The first 20,000 characters of 43 presidents, chosen by `analysis/make_text_mini.py`;
@@ -196,8 +186,6 @@ SOTU = PublishedTexts(
     name="sotu",
     title="State of the Union",
     facts=PUBLISHED_DATASETS["sotu"],
-    mean=(),
-    sd=(),
     licence=_SOTU_LICENCE,
     citation=_SOTU_CITATION,
     folders=("SOTU",),
@@ -207,6 +195,5 @@ SOTU = PublishedTexts(
             10_763_623,
         )
     },
-    decode=read_mnist,
 )
 """The addresses of 43 presidents, which `analysis/dataset_packages.py` brings."""

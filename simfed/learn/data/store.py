@@ -25,16 +25,14 @@ from pathlib import Path
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 from typing_extensions import override
 
 from simfed.ground.errors import InputError, listed
 from simfed.ground.inputs import check_file, open_file
 from simfed.learn.data.dataset import Dataset
+from simfed.learn.data.formats import Arrays, read_mnist
 from simfed.learn.data.outline import describe_error
 from simfed.learn.facts import DatasetFacts
-
-Arrays = tuple[NDArray[np.uint8], NDArray[np.uint8]]
 
 Progress = Callable[[str, int, "int | None"], None]
 """Called as (what is being fetched, bytes so far, bytes in all if known)."""
@@ -165,15 +163,16 @@ class Published:
     name: str
     title: str
     facts: DatasetFacts
-    mean: tuple[float, ...]
-    sd: tuple[float, ...]
     licence: str
     citation: str
     folders: tuple[str, ...]
     """Folders below a data folder in which its files may lie (torchvision's names);
     they are kept in the first."""
     files: Mapping[str, PublishedFile]
-    decode: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]]
+    mean: tuple[float, ...] = ()
+    sd: tuple[float, ...] = ()
+    decode: Callable[[Mapping[str, bytes]], tuple[Arrays, Arrays]] = read_mnist
+    """Files → (samples, labels) of the training and of the test set."""
     made_of: Mapping[str, tuple[str, Callable[[bytes], bytes]]] = field(
         default_factory=dict
     )
@@ -189,12 +188,17 @@ class Published:
     def about(self) -> str:
         """One line for lists: samples, shape, classes, whether it comes with simfed."""
         facts = self.facts
-        shape = "×".join(map(str, facts.input_shape))
         home = "; comes with simfed" if self.home is not None else ""
         return (
-            f"{facts.train_samples:,} training and {facts.test_samples:,} test images "
-            f"of {shape}, {facts.classes} classes{home}"
+            f"{facts.train_samples:,} training and {facts.test_samples:,} test "
+            f"{self.holds}{home}"
         )
+
+    @property
+    def holds(self) -> str:
+        """The kind of its samples, their shape, and the number of classes."""
+        shape = "×".join(map(str, self.facts.input_shape))
+        return f"images of {shape}, {self.facts.classes} classes"
 
     def __call__(self) -> Dataset:
         """Return the data set, from the first data folder that has it.
@@ -208,13 +212,11 @@ class Published:
         return self._read_dataset()
 
     def _read_dataset(self) -> Dataset:
-        (train_images, train_labels), (test_images, test_labels) = self.decode(
-            self.located()
-        )
+        (images, labels), (tests, test_labels) = self.decode(self.located())
         return Dataset(
-            train_images,
-            train_labels.astype(np.int64),
-            test_images,
+            images,
+            labels.astype(np.int64),
+            tests,
             test_labels.astype(np.int64),
             classes=self.facts.classes,
             mean=self.mean,
@@ -263,13 +265,9 @@ class Published:
 
     def views(self, place: Path) -> Iterator[View]:
         """Return `place` itself, a folder or an archive, then known archives in it."""
-        if place.is_file():
-            yield Archive(place)
-            return
-        yield Folder(place)
-        yield from (
-            Archive(place / name) for name in self.archives if (place / name).is_file()
-        )
+        yield Archive(place) if place.is_file() else Folder(place)
+        archives = (place / name for name in self.archives)
+        yield from (Archive(archive) for archive in archives if archive.is_file())
 
     def read(self, view: View, *, anywhere: bool = False) -> dict[str, bytes] | None:
         """Return the checked content of the files in `view`; None if none is there.
@@ -282,10 +280,10 @@ class Published:
             paths = {}
             for path in view.names():
                 paths.setdefault(path.rpartition("/")[2], []).append(path)
-        contents = {name: self._find(view, name, paths) for name in self.files}
-        found = {
-            name: content for name, content in contents.items() if content is not None
-        }
+        found: dict[str, bytes] = {}
+        for name in self.files:
+            if (content := self._find(view, name, paths)) is not None:
+                found[name] = content
         missing = [name for name in self.files if name not in found]
         if found and missing:
             raise InputError(
@@ -308,19 +306,17 @@ class Published:
         kinds: list[tuple[str, int, Callable[[bytes], bytes]]] = [
             (name, size, bytes),
             (f"{name}.gz", 2 * size + 1024, unpack),
-            (other, LARGEST_SOURCE_BYTES, convert),
         ]
+        if other:
+            kinds.append((other, LARGEST_SOURCE_BYTES, convert))
         for file, most, make in kinds:
+            places = [str(Path(folder, file)) for folder in self.folders]
             if paths is not None:
                 places = paths.get(file.rpartition("/")[2], [])
             elif file == other:
                 places = [other]
-            else:
-                places = [
-                    f"{folder}/{file}" if folder else file for folder in self.folders
-                ]
             for path in places:
-                if not path or (content := view.read(path, most)) is None:
+                if (content := view.read(path, most)) is None:
                     continue
                 try:
                     made = make(content)

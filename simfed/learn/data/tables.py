@@ -167,15 +167,11 @@ class TableReader(Reader):
         self._target, self._owner = target, owner
         self._missing, self._asked = missing, layout
         names = list(train.schema.names)
+        named = [target, owner] if owner else [target]
         for table in self._tables:
-            asked = (target, *([owner] if owner else ()), *(features or names))
-            for name in asked:
+            for name in (*named, *(features or names)):
                 find_column(name, table.schema.names, table.place)
-        self._features = [
-            name
-            for name in features or names
-            if features or name not in (target, owner)
-        ]
+        self._features = features or [name for name in names if name not in named]
         if not self._features or not train.rows:
             raise InputError(
                 "a table with rows, and columns beside target and owner",
@@ -195,7 +191,7 @@ class TableReader(Reader):
                     got=str(train.schema.field(name).type),
                     hint="leave it out: features",
                 )
-        for name in (*kinds, target, *([owner] if owner else ())):
+        for name in (*kinds, *named):
             for table in self._tables[1:]:
                 _refuse_other_kind(train, table, name)
         self._kinds = kinds
@@ -210,16 +206,11 @@ class TableReader(Reader):
                 hint=f"features: [{self._single}]",
             )
         if layout and (self._single is None or kinds[self._single] != "list"):
-            problem = (
-                "pictures say it themselves"
-                if self._single
-                else "columns of numbers have none"
-            )
-            raise InputError(
-                "null, but with a column of lists",
-                where="dataset.layout",
-                problem=problem,
-            )
+            problem = "columns of numbers have none"
+            if self._single:
+                problem = "pictures say it themselves"
+            allowed = "null, but with a column of lists"
+            raise InputError(allowed, where="dataset.layout", problem=problem)
 
     @override
     def outline(self) -> Outline:
@@ -246,11 +237,8 @@ class TableReader(Reader):
         """Return the columns that are learned from, with what may surprise."""
         said = []
         for name in self._features:
-            notes = (
-                [(f"{len(self._values[name])} texts")]
-                if self._kinds[name] == "text"
-                else []
-            )
+            text = self._kinds[name] == "text"
+            notes = [f"{len(self._values[name])} texts"] if text else []
             if self._tells_rows_apart(name):
                 notes.append("another in every row")
             said.append(f"{name} ({', '.join(notes)})" if notes else name)
@@ -319,9 +307,7 @@ class TableReader(Reader):
             values: set[str] = set()
             for table in self._tables:
                 column = _cast_to_texts(table.read([name])[name])
-                values |= {
-                    value for value in column.unique().to_pylist() if value is not None
-                }
+                values |= set(column.unique().to_pylist()) - {None}
             if len(values) > MOST_VALUES:
                 raise InputError(
                     f"at most {MOST_VALUES:,} different texts",
@@ -341,7 +327,7 @@ class TableReader(Reader):
         _refuse_other_text(table, name)
         nulls, where = column.is_null(nan_is_null=True), f"{table.place}: column {name}"
         refuse_row(
-            np.asarray(nulls, bool), where, ("a value in every row"), got="nothing"
+            np.asarray(nulls, bool), where, "a value in every row", got="nothing"
         )
         if _classify_type(column.type) not in ("number", "text"):
             raise InputError("numbers or texts", where=where, got=str(column.type))
@@ -363,9 +349,8 @@ class TableReader(Reader):
                 for rows, table in zip(read, self._tables, strict=True)
             ]
             if self._layout == "channels-last":
-                stacks = [
-                    np.ascontiguousarray(np.moveaxis(stack, -1, 1)) for stack in stacks
-                ]
+                moved = (np.moveaxis(stack, -1, 1) for stack in stacks)
+                stacks = [*map(np.ascontiguousarray, moved)]
             return [stack[:, None] if stack.ndim == 3 else stack for stack in stacks]
         width = self._shape()[0]
         samples = [np.zeros((table.rows, width), np.float32) for table in self._tables]
@@ -390,11 +375,8 @@ class TableReader(Reader):
         import pyarrow.compute as pc
 
         column, values = _cast_to_texts(column), self._values[name]
-        codes = np.asarray(
-            pc.fill_null(
-                pc.index_in(column, value_set=pa.array(values, pa.string())), -1
-            )
-        ).astype(np.int64)
+        places = pc.index_in(column, value_set=pa.array(values, pa.string()))
+        codes = np.asarray(pc.fill_null(places, -1)).astype(np.int64)
         fill = self._fill_missing(
             codes,
             codes < 0,
@@ -471,10 +453,8 @@ class TableReader(Reader):
     def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if self._single is not None:
             return super().scaling(rows)
-        mean, sd = (
-            rows.mean(axis=0, dtype=np.float64),
-            rows.std(axis=0, dtype=np.float64),
-        )
+        mean = rows.mean(axis=0, dtype=np.float64)
+        sd = rows.std(axis=0, dtype=np.float64)
         at = 0
         for name in self._features:
             width = self._width(name)
@@ -510,13 +490,12 @@ def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
     """
     import pyarrow.types as types
 
-    wanted, kind = (
-        _classify_type(table.schema.field(name).type) for table in (train, test)
-    )
-    if wanted in (kind, "other") or types.is_null(test.schema.field(name).type):
+    there = test.schema.field(name).type
+    wanted, kind = map(_classify_type, (train.schema.field(name).type, there))
+    if wanted in (kind, "other") or types.is_null(there):
         return
     _refuse_other_text(test, name)
-    where, got = f"{test.place}: column {name}", str(test.schema.field(name).type)
+    where, got = f"{test.place}: column {name}", str(there)
     if (wanted, kind) == ("number", "text"):
         for row, value in enumerate(test.read([name])[name].to_pylist()):
             if value is not None and not _is_number(value):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -65,48 +64,40 @@ class PublishedTexts(Published):
     one.
     """
 
-    texts: Callable[[Mapping[str, bytes]], dict[str, str]] = lambda files: json.loads(
-        files["texts.json"]
-    )
-
     @property
-    def about(self) -> str:
-        """The description in lists of data sets: counts, lengths, owners."""
+    def holds(self) -> str:
+        """The kind of its samples, their length, and the number of owners."""
         facts = self.facts
-        home = "; comes with simfed" if self.home is not None else ""
-        return (
-            f"{facts.train_samples:,} training and {facts.test_samples:,} test texts "
-            f"of {facts.input_shape[0]} characters, {facts.owners} owners{home}"
-        )
+        return f"texts of {facts.input_shape[0]} characters, {facts.owners} owners"
 
     def __call__(self) -> Dataset:
         """Return the data set, from the first data folder that has it.
 
         Its digests are checked.
         """
-        texts = self.texts(self.located())
-        parts: dict[str, list[NDArray[np.int16]]] = {"train": [], "test": []}
-        labels: dict[str, list[NDArray[np.int16]]] = {"train": [], "test": []}
-        owners: dict[str, list[NDArray[np.int64]]] = {"train": [], "test": []}
+        texts: dict[str, str] = json.loads(self.located()["texts.json"])
+        train: list[tuple[np.ndarray, ...]] = []
+        test: list[tuple[np.ndarray, ...]] = []
         for number, (name, text) in enumerate(texts.items()):
-            samples, following = cut_stretches(
-                number_characters(text, (f"{self.name}: {name}"))
-            )
+            codes = number_characters(text, f"{self.name}: {name}")
+            samples, following = cut_stretches(codes)
             at = len(samples) - max(1, int(_TEST_SHARE * len(samples)))
-            for part, some in (("train", slice(at)), ("test", slice(at, None))):
-                parts[part].append(samples[some])
-                labels[part].append(following[some])
-                owners[part].append(np.full(len(samples[some]), number))
+            for part, some in ((train, slice(at)), (test, slice(at, None))):
+                owners = np.full(len(samples[some]), number)
+                part.append((samples[some], following[some], owners))
+        (inputs, labels, owned), (test_inputs, test_labels, test_owned) = (
+            map(np.concatenate, zip(*part, strict=True)) for part in (train, test)
+        )
         return Dataset(
-            np.concatenate(parts["train"]),
-            np.concatenate(labels["train"]),
-            np.concatenate(parts["test"]),
-            np.concatenate(labels["test"]),
+            inputs,
+            labels,
+            test_inputs,
+            test_labels,
             classes=len(ALPHABET),
             licence=self.licence,
             citation=self.citation,
             task="next-token",
-            train_owners=np.concatenate(owners["train"]),
-            test_owners=np.concatenate(owners["test"]),
+            train_owners=owned,
+            test_owners=test_owned,
             owners=tuple(texts),
         )

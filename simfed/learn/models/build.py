@@ -7,10 +7,10 @@ import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -91,9 +91,9 @@ def plain(model: nn.Module) -> nn.Module:
         return cast(nn.Module, stand_in())
     twin = copy.deepcopy(model)
     for parent in list(twin.modules()):
-        for child_name, child in list(parent.named_children()):
-            if callable(getattr(child, "plain", None)):
-                setattr(parent, child_name, cast(Any, child).plain())
+        for name, child in list(parent.named_children()):
+            if callable(stand_in := getattr(child, "plain", None)):
+                setattr(parent, name, stand_in())
     return twin
 
 
@@ -107,13 +107,9 @@ def takes_one_sample(model: str, input_shape: tuple[int, ...], classes: int) -> 
     [False, True]
     """
     module = build_model(model, input_shape, classes, seed=0)
-    tokens = bool(getattr(module, "tokens", False))
-    sample = torch.zeros(
-        1, *input_shape, dtype=torch.int64 if tokens else torch.float32
-    )
     try:
         with torch.no_grad(), _global_generator_at(0):
-            module(sample)
+            module(_make_sample(module, input_shape))
     except ValueError:
         return False
     return True
@@ -132,16 +128,12 @@ def count_facts(
     """
     module = plain(build_model(model, input_shape, classes, seed=0))
     last = find_last_linear(module)
-    parameters = sum(p.numel() for p in module.parameters() if p.requires_grad)
     buffers = sum(b.numel() for b in module.buffers() if b.is_floating_point())
-    tokens = bool(getattr(module, "tokens", False))
+    sample = _make_sample(module, input_shape)
     # evaluation mode, where batch norm takes a single one
-    sample = torch.zeros(
-        1, *input_shape, dtype=torch.int64 if tokens else torch.float32
-    )
     with FlopCounterMode(display=False) as forward:
         logits = module.eval()(sample)
-    shape = (*input_shape, classes) if tokens else (classes,)
+    shape = (classes,) if sample.is_floating_point() else (*input_shape, classes)
     if tuple(logits.shape) != (1, *shape):
         name, wanted = _find_factory(model)[1], ", ".join(map(str, shape))
         raise InputError(
@@ -153,22 +145,29 @@ def count_facts(
             module(sample).sum().backward()
         return int(train.get_total_flops())
 
-    names = tuple(name for name, p in module.named_parameters() if p.requires_grad)
+    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
     head = next((name for name, m in module.named_modules() if m is last), None)
     return ModelFacts(
         input_shape=tuple(input_shape),
         classes=classes,
-        parameters=parameters,
+        parameters=sum(p.numel() for p in trained.values()),
         buffers=buffers,
         forward_flops=forward.get_total_flops(),
         train_flops=_call_in_fork(train_flops),
         features=last.in_features if last is not None else 0,
-        shapes=tuple(tuple(p.shape) for p in module.parameters() if p.requires_grad),
-        names=names,
-        head=head if any(n.rpartition(".")[0] == head for n in names) else None,
+        shapes=tuple(tuple(p.shape) for p in trained.values()),
+        names=tuple(trained),
+        head=head if any(n.rpartition(".")[0] == head for n in trained) else None,
         norms=tuple(n for n, m in module.named_modules() if isinstance(m, _BatchNorm)),
         base=sum(p.numel() for p in module.parameters() if not p.requires_grad),
     )
+
+
+def _make_sample(module: nn.Module, input_shape: tuple[int, ...]) -> Tensor:
+    """Return (1, *input_shape) zeros, of the type that the module takes."""
+    tokens = getattr(module, "tokens", False)
+    kind = torch.int64 if tokens else torch.float32
+    return torch.zeros(1, *input_shape, dtype=kind)
 
 
 def _call_in_fork(count: Callable[[], int]) -> int:
@@ -187,11 +186,10 @@ def _call_in_fork(count: Callable[[], int]) -> int:
             os._exit(0)
     os.close(into)
     with os.fdopen(answer) as told:
-        parameters = told.read()
+        counted = told.read()
     os.waitpid(child, 0)
-    if parameters:
-        return int(parameters)
-    return count()  # here its error is seen
+    # where there is none, the error is seen here
+    return int(counted) if counted else count()
 
 
 def _find_factory(model: str | Factory | PrototypeSpec) -> tuple[Factory, str]:

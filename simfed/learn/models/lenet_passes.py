@@ -178,17 +178,15 @@ def _is_plain_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
     if type(module).forward is not LeNet5.forward or len(input_shape) != 3:
         return False
     assert isinstance(module, LeNet5)
-    convolutions, linear = (
-        (module.conv1, module.conv2),
-        (module.fc1, module.fc2, module.fc3),
-    )
+    kinds = [nn.Conv2d, ReluPool, nn.Conv2d, ReluPool, *[nn.Linear] * 3]
+    names = ["conv1", "pool1", "conv2", "pool2", "fc1", "fc2", "fc3"]
+    layers = dict(module.named_children())
     return (
-        all(type(layer) is nn.Conv2d for layer in convolutions)
-        and all(type(layer) is nn.Linear and layer.bias is not None for layer in linear)
-        and all(type(layer) is ReluPool for layer in (module.pool1, module.pool2))
-        and [_read_shape(layer) for layer in convolutions]
-        == [_build_shape(2), _build_shape(0)]
-        and len(list(module.children())) == 7
+        {name: type(layer) for name, layer in layers.items()}
+        == dict(zip(names, kinds, strict=True))
+        and all(layers[name].bias is not None for name in names[4:])
+        and _read_shape(module.conv1) == _build_shape(2)
+        and _read_shape(module.conv2) == _build_shape(0)
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,7 +13,6 @@ from typing_extensions import override
 from simfed.learn.flat import FlatModel, make_rows
 from simfed.learn.losses import cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
-from simfed.learn.models.outer import add_product
 from simfed.learn.objective import Objective
 from simfed.learn.passes import Loss, Passes
 
@@ -51,10 +51,8 @@ class _Linear:
 
     def forward(self, rows: Tensor, x: Tensor) -> Tensor:
         """Return (m, n, inputs) → (m, n, outputs), before the activation."""
-        weight, into = (
-            self.weight(rows).transpose(1, 2),
-            _make_products(x, self.outputs),
-        )
+        weight = self.weight(rows).transpose(1, 2)
+        into = _make_products(x, self.outputs)
         if self.biased:
             return torch.baddbmm(self.bias(rows), x, weight, out=into)
         return torch.bmm(x, weight, out=into)
@@ -67,15 +65,11 @@ class _Linear:
         They follow from that in the outputs. With `rate`, take so many times these from
         what is there.
         """
-        weight = self.weight(into)
-        if not add_product(outer, x, weight, None if rate is None else -rate):
-            # a product of its own: where rows are not neighbours, one into them would
-            # be made row by row
-            of_outputs = outer.transpose(1, 2)
-            product = torch.bmm(
-                of_outputs, x, out=_make_products(of_outputs, self.inputs)
-            )
-            _put(weight, product, rate)
+        # a product of its own: where rows are not neighbours, one into them would be
+        # made row by row
+        of_outputs = outer.transpose(1, 2)
+        product = torch.bmm(of_outputs, x, out=_make_products(of_outputs, self.inputs))
+        _put(self.weight(into), product, rate)
         if self.biased:
             _put(self.bias(into), outer.sum(1, keepdim=True), rate)
 
@@ -279,31 +273,24 @@ def _find_layers(module: nn.Module) -> list[_Linear] | None:
 
     None for any other module.
     """
-    if isinstance(module, nn.Sequential) and type(module) in (
-        nn.Sequential,
-        Perceptron,
-    ):
-        children = list(module)
-    elif (
-        type(module).forward is LogisticRegression.forward
-        and len(list(module.children())) == 1
-    ):
-        children = list(module.children())
-    else:
+    # not `children()`, which names a layer once that stands in two places
+    children = list(module._modules.values())
+    alone = type(module).forward is LogisticRegression.forward and len(children) == 1
+    if not alone and type(module) not in (nn.Sequential, Perceptron):
         return None
     layers: list[_Linear] = []
+    start = 0
     for layer, activation in _pair_activations(children) or ():
-        start = sum((one.inputs + one.biased) * one.outputs for one in layers)
+        inputs, outputs = layer.in_features, layer.out_features
         biased = layer.bias is not None
-        size = layer.in_features, layer.out_features
-        layers.append(_Linear(start, *size, biased, activation))
-    counted = sum((one.inputs + one.biased) * one.outputs for one in layers)
+        layers.append(_Linear(start, inputs, outputs, biased, activation))
+        start += (inputs + biased) * outputs
     owned = sum(p.numel() for p in module.parameters())
-    return layers if layers and counted == owned and not _is_hooked(module) else None
+    return layers if layers and start == owned and not _is_hooked(module) else None
 
 
 def _pair_activations(
-    children: Sequence[nn.Module],
+    children: Sequence[Any],
 ) -> list[tuple[nn.Linear, str]] | None:
     """Return each linear layer with the activation that follows it.
 

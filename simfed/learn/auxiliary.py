@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 class Mlp(NamedTuple):
     """Linear layers with ReLU between them; no layer: the identity.
 
+    A flat vector holds each layer's weight (outputs, inputs), then its bias, from the
+    first layer on.
+
     >>> net = Mlp((3, 8, 2))
     >>> net.parameters, net.forward_flops, net.train_flops, net.shape
     (50, 80, 192, '3-8-2')

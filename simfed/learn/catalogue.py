@@ -4,6 +4,11 @@ A time-only run, a size on the wire and a calibration profile need to know how l
 model is, not what its weights are. The facts of the built-in models are arithmetic over
 their layers (a test compares every one with the module itself); a model or data set
 that a user registered is asked for its static `facts`, and built once if it has none.
+
+`facts` is the way in; `model_facts` and `dataset_facts` are its halves. A built-in
+model is a function from (input shape, classes) to its `_Layer`s, in the order of the
+module's parameters; a new one is one more of these in `_MODELS`. FLOPs are those of
+matrix products alone, a multiply-add counts 2.
 """
 
 from __future__ import annotations
@@ -51,9 +56,13 @@ __all__ = [
 def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
     """Return the facts of a model on the samples of a registered data set.
 
-    The model is registered under a name, or a scenario's prototype. Raises:
-    `InputError` for unknown names, and for a model that cannot take samples of that
-    shape.
+    Args:
+        model: A registered name, or a scenario's prototype.
+        dataset: A registered name, or a scenario's section `dataset`.
+
+    Raises:
+        InputError: An unknown name, a model that cannot take samples of that shape or
+            type, or samples that do not show which axis is the channels.
 
     >>> facts("lenet5", "mnist").parameters
     61706
@@ -109,6 +118,12 @@ def dataset_facts(data: str | DatasetSpec) -> DatasetFacts:
     Of built-in ones nothing is read for it, of files of one's own targets and owners at
     most.
 
+    Args:
+        data: A registered name, or a scenario's section `dataset`.
+
+    Raises:
+        InputError: An unknown name, or files that cannot be read.
+
     >>> dataset_facts("mnist-mini")
     DatasetFacts(input_shape=(1, 28, 28), classes=10, train_samples=10000,
     test_samples=2000)
@@ -133,10 +148,17 @@ def model_facts(
 ) -> ModelFacts:
     """Return the facts of a model for these samples and classes.
 
-    A registered factory may carry those of the whole model as `factory.facts(
-    input_shape, classes) -> ModelFacts`; otherwise it is called and its model counted,
-    once in a process. Of a prototype, d is what trains. Raises: `InputError` for
-    weights that do not fit, and for adapters that find no layer.
+    Args:
+        model: A registered name, or a scenario's prototype, of which d is what trains.
+            A registered factory may carry the facts of the whole model as
+            `factory.facts( input_shape, classes) -> ModelFacts`; otherwise it is called
+            and its model counted, once in a process.
+        input_shape: Of one sample, channels first.
+        classes: The number of classes, or of tokens; 1 in a regression.
+
+    Raises:
+        InputError: Weights do not fit, adapters find no layer, or the model cannot take
+            such samples.
 
     >>> adapted = PrototypeSpec(model="causal-transformer", adapters={"rank": 8})
     >>> known = model_facts(adapted, (80,), 96)
@@ -185,6 +207,10 @@ def _read_facts(said: FactsSpec, input_shape: Shape, classes: int) -> ModelFacts
 def _count_once(
     factory: object, model: str | PrototypeSpec, input_shape: Shape, classes: int
 ) -> ModelFacts:
+    """Return the facts of a factory's model, which is built for it.
+
+    `factory` is the cache's key: another part may be registered under the same name.
+    """
     from simfed.learn.models import count_facts
 
     return count_facts(model, input_shape, classes)
@@ -198,6 +224,11 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Layer:
+    """One layer of a built-in model: parameters, running statistics and FLOPs.
+
+    `flops` are those of one sample forward.
+    """
+
     name: str
     parameters: int
     buffers: int
@@ -231,6 +262,16 @@ def _tally_layers(
     model: str,
     spec: PrototypeSpec | None = None,
 ) -> ModelFacts:
+    """Return the facts of a model that is made of these layers.
+
+    Args:
+        layers: In the order of the module's parameters; the last is the head.
+        input_shape: Of one sample.
+        classes: The number of classes.
+        model: Its name, for errors.
+        spec: What of it trains, and its pretrained weights, whose shapes are checked;
+            None: all of it.
+    """
     layers = list(layers)
     features, last = layers[-1].inputs, layers[-1].name
     if spec is not None and spec.pretrained is not None:
@@ -269,6 +310,7 @@ _ACTIVATIONS = 2
 def _freeze(layers: list[_Layer], spec: PrototypeSpec, model: str) -> list[_Layer]:
     """Return the layers of which those that `spec` says train, with its adapters.
 
+    An adapter is two layers beside its own, A and B, at the same places of the input.
     The others' running statistics stand still.
     """
     fixed = [
@@ -300,12 +342,14 @@ def _freeze(layers: list[_Layer], spec: PrototypeSpec, model: str) -> list[_Laye
 def _convolution(
     name: str, inputs: int, outputs: int, kernel: int, pixels: int, *, bias: bool
 ) -> _Layer:
+    """Return a convolution of kernel × kernel, whose output has so many pixels."""
     weights = inputs * outputs * kernel**2
     shapes = ((outputs, inputs, kernel, kernel), (outputs,))[: 1 + bias]
     return _Layer(name, weights + outputs * bias, 0, 2 * weights * pixels, shapes)
 
 
 def _linear(name: str, inputs: int, outputs: int) -> _Layer:
+    """Return a linear layer with bias, for one place of the input."""
     shapes = ((outputs, inputs), (outputs,))
     return _Layer(
         name, inputs * outputs + outputs, 0, 2 * inputs * outputs, shapes, inputs
@@ -313,11 +357,13 @@ def _linear(name: str, inputs: int, outputs: int) -> _Layer:
 
 
 def _norm_of_batches(name: str, channels: int) -> _Layer:
+    """Return a batch norm, whose running mean and variance are statistics."""
     layer = _norm_of_samples(name, channels)
     return replace(layer, buffers=2 * channels, kind="batch norm")
 
 
 def _norm_of_samples(name: str, channels: int) -> _Layer:
+    """Return a norm of single samples (group or layer norm): a scale and a shift."""
     return _Layer(name, 2 * channels, 0, 0, ((channels,), (channels,)))
 
 
@@ -346,7 +392,10 @@ def _two_convolutions(
 
 
 def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Layer]:
-    """Return norms: of batches, with running statistics; else of groups."""
+    """Return the layers of ResNet-18 for small images.
+
+    norms: of batches, with running statistics; else of groups.
+    """
     channels, height, width = check_image_shape(
         "resnet18" if norms else "resnet18-gn", input_shape, 1
     )
@@ -410,6 +459,7 @@ def _embedding(classes: int, width: int) -> _Layer:
 
 
 def _scale_flops(layer: _Layer, times: int) -> _Layer:
+    """Return the layer with its FLOPs at so many places, as of characters in a text."""
     return replace(layer, flops=times * layer.flops)
 
 

@@ -1,6 +1,7 @@
 """Facts of models and data sets that are known without building or reading them.
 
-They are sizes, shapes and work.
+They are sizes, shapes and work: all that a time-only run, a plan and a charge need.
+Here are data sets' and the checks of shapes; `catalogue` counts models.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ from simfed.ground.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class DatasetFacts:
-    """The facts of a data set that are known without reading it."""
+    """The facts of a data set that are known without reading it.
+
+    A registered data set may carry them as `facts`; else it is loaded once for them.
+    """
 
     input_shape: tuple[int, ...]
     """Shape of one sample, (channels, height, width) for images."""
@@ -43,7 +47,13 @@ def check_image_shape(
 ) -> tuple[int, ...]:
     """Return `input_shape` as (channels, height, width).
 
-    Raises: `InputError` unless height and width have `smallest` pixels.
+    Args:
+        model: The model, for errors.
+        input_shape: Of one sample.
+        smallest: The least height and width, in pixels.
+
+    Raises:
+        InputError: It is no image, or too small a one.
     """
     if len(input_shape) != 3 or min(input_shape[1:]) < smallest or input_shape[0] < 1:
         raise InputError(

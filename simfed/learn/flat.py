@@ -21,11 +21,14 @@ from simfed.ground.method import Layers, Values
 class FlatModel:
     """`module`, rebuilt upon flat storage.
 
-    Weights keep the order of `module.parameters()`.
+    Weights keep the order of `module.parameters()`. Frozen parameters stay outside the
+    flat vector and never change. Step counters (integer buffers) are put back by
+    `reset_counters` before each use that could see them.
 
-    Frozen parameters stay outside the flat vector and never change. Step counters
-    (integer buffers) are put back by `reset_counters` before each use that could see
-    them.
+    Attributes:
+        module: The module whose trainable parameters and statistics are views.
+        weights: (d,) float32, all trainable parameters.
+        statistics: (s,) float32, all floating-point buffers.
 
     >>> model = FlatModel(nn.Linear(2, 1))
     >>> model.weights.copy_(torch.tensor([1.0, 2.0, 3.0])).tolist()
@@ -73,11 +76,11 @@ class FlatModel:
         return Layers((tuple(p.shape) for p in named.values()), tuple(named))
 
     def split(self, flat: Tensor) -> Iterator[Tensor]:
-        """Views of a flat vector of length d in the shapes of the parameters."""
+        """Yield views of a flat vector of length d in the shapes of the parameters."""
         return _split_flat(flat, self._parameters)
 
     def named(self, weights: Tensor, statistics: Tensor) -> dict[str, Tensor]:
-        """Views of flat vectors by names as `torch.func.functional_call` wants them."""
+        """Return views of flat vectors by name, for `torch.func.functional_call`."""
         places = {id(b): name for name, b in self.module.named_buffers()}
         parameters = (n for n, p in self.module.named_parameters() if p.requires_grad)
         named_views = dict(zip(parameters, self.split(weights), strict=True))
@@ -105,7 +108,14 @@ class FlatModel:
 
     @contextmanager
     def hold(self, places: Sequence[slice]) -> Iterator[None]:
-        """Ask for no gradients of the parameters in these places, in the block."""
+        """Ask for no gradients of the parameters in these places, in the block.
+
+        A parameter is held if its first and last entry are in one place. `begins` says
+        from where on gradients are asked for, so that passes by hand can stop there.
+
+        Args:
+            places: Slices of the flat vector.
+        """
         ends = [*accumulate((p.numel() for p in self._parameters), initial=0)]
         whole = range(self.parameters)
         held = [

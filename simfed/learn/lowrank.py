@@ -24,7 +24,7 @@ _AS_IT_IS = -1.0
 
 
 def count_most_entries(shapes: Shapes) -> int:
-    """Return the longest that an encoded update can be.
+    """Return the longest that an encoded update can be: all as it is, with its ranks.
 
     >>> count_most_entries([(4, 3), (4,)])
     17
@@ -49,8 +49,11 @@ def count_svd_flops(shapes: Shapes) -> float:
 def encode(flat: Tensor, shapes: Shapes, energy: float) -> Tensor:
     """Return the vector that stands for `flat` (d,).
 
-    Of each matrix it has the fewest singular values whose squares sum to at least the
-    share `energy` of all squares.
+    Args:
+        flat: The update, all parameters one after another.
+        shapes: Those of the parameters.
+        energy: From 0 to 1: of each matrix the vector has the fewest singular values
+            whose squares sum to at least this share of all squares.
     """
     import torch
 
@@ -77,7 +80,13 @@ def encode(flat: Tensor, shapes: Shapes, energy: float) -> Tensor:
 
 
 def decode(vector: Tensor, shapes: Shapes, start: int = 0) -> tuple[Tensor, int]:
-    """Return the update (d,) of an encoded one from `start` on, and its end."""
+    """Return the update (d,) of an encoded one, and where the latter ends.
+
+    Args:
+        vector: From `encode`, perhaps with other things before and after it.
+        shapes: Those of the parameters.
+        start: Where it begins.
+    """
     import torch
 
     parts = []

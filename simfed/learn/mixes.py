@@ -94,10 +94,13 @@ def evaluate_in_mix(
 ) -> PersonalEvaluation:
     """Return share and loss in a client's mix of groups, and the test set's measures.
 
-    They are from `join_tests` and `compute_own_mix`. What counts by class is of the
-    whole test set alone.
+    What counts by class (recall, AUC) is of the whole test set alone. Groups that the
+    test set lacks count nothing in the client's own mix.
 
-    Groups that the test set lacks count nothing in the client's own mix.
+    Args:
+        tested: From `join_tests`.
+        mix: From `compute_own_mix`: how much each group counts, of any sum.
+        objective: The task's.
     """
     whole = evaluate(tested, len(mix), objective)
     counts, right, losses = tested[:, : len(mix)]

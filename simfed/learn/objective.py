@@ -63,7 +63,11 @@ class Objective(Protocol):
 
 @dataclass(frozen=True)
 class Classification:
-    """Cross-entropy. Outputs (n, classes), targets (n,)."""
+    """Cross-entropy. Outputs (n, classes), targets (n,).
+
+    The measure that counts is the accuracy, unless the scenario names others: balanced
+    accuracy, AUC and recalls, which are means over classes or a class's own.
+    """
 
     named: tuple[str, ...] = (ACCURACY.key,)
     """The scenario's `evaluation.measures`."""

@@ -2,7 +2,8 @@
 
 A loss is a function from logits to (its value, its gradient in the logits); closed
 forms, so that a pass by hand needs no autograd tape and one by autograd starts from the
-same numbers.
+same numbers. `Passes` serves any module; `models.lenet_passes` and
+`models.linear_passes` are faster for theirs, and `choose_passes` picks.
 """
 
 from __future__ import annotations
@@ -56,8 +57,12 @@ def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
     A model may declare passes of its own for a processor: a class attribute `passes`, a
     class like `Passes` (or where it is, `"module:class"`) whose `suit(model,
     input_shape)` says whether they are this model's. They must compute what the module
-    does, with gradients equal up to float32 rounding. On an accelerator each model
-    takes its module's.
+    does, with gradients equal up to float32 rounding. On an accelerator, and where some
+    parameters are frozen, each model takes its module's.
+
+    Args:
+        model: The flat model that the passes shall work on.
+        input_shape: Of one sample.
     """
     if model.weights.device.type != "cpu":
         return Passes(model, DEVICE_CHUNK)
@@ -74,7 +79,11 @@ def choose_passes(model: FlatModel, input_shape: tuple[int, ...]) -> Passes:
 
 
 class Passes:
-    """The passes of any module, by autograd."""
+    """The passes of any module, by autograd.
+
+    Parts of one's own inherit from it and override `evaluating_forward` and `gradient`,
+    perhaps `clipped_gradient` and, with `stacks`, `gradients_of_rows`.
+    """
 
     stacks = False
     """True if there is `gradients_of_rows`: models of one architecture in one pass."""
@@ -93,7 +102,7 @@ class Passes:
         )
 
     def chunks(self, start: int, stop: int) -> Iterator[slice]:
-        """Return the slices from `start` to `stop` in which samples go through."""
+        """Yield the slices from `start` to `stop` in which samples go through."""
         for first in range(start, stop, self.chunk):
             yield slice(first, min(first + self.chunk, stop))
 
@@ -102,8 +111,14 @@ class Passes:
     ) -> Tensor:
         """Return the logits of the samples, in evaluation mode, float32.
 
-        They are made a chunk at a time. With `look_up`, `samples` are positions, and
-        `look_up` gets the samples of a chunk of them.
+        They are made a chunk at a time.
+
+        Args:
+            samples: (n, *input_shape), or (n,) positions for `look_up`.
+            look_up: Positions of a chunk → its samples.
+
+        Returns:
+            (n, classes), in texts (n, length, classes).
         """
         parts = [samples[part] for part in self.chunks(0, len(samples))] or [samples]
         with torch.no_grad():
@@ -113,7 +128,7 @@ class Passes:
             )
 
     def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
-        """Samples → logits in evaluation mode, at the weights as they are now."""
+        """Return samples → logits in evaluation mode, at the weights as they stand."""
         self.model.module.eval()
         return self._forward
 
@@ -142,8 +157,11 @@ class Passes:
     ) -> Tensor:
         """Return the loss; its gradient is added to the flat vector `into`.
 
-        In training mode, batch norm uses the batch's statistics and moves the running
-        ones.
+        Args:
+            samples: (n, *input_shape).
+            loss: Of their logits.
+            into: (d,), changed in place.
+            training: Batch norm uses the batch's statistics and moves the running ones.
         """
         self.model.module.train(training)
         self.model.accumulate_into(into)
@@ -165,11 +183,24 @@ class Passes:
     ) -> Tensor:
         """Add each sample's gradient, clipped, to the flat vector `into`.
 
-        Returns the sum of the losses. A gradient longer than `clip` is shortened to it.
         In training mode. A sample whose gradient has no finite norm counts 0 in both:
-        no factor shortens it.
+        no factor shortens it. Here for any module that `torch.func.vmap` can follow.
 
-        Here for any module that `torch.func.vmap` can follow: RuntimeError for others.
+        Args:
+            samples: (n, *input_shape).
+            targets: (n,) or as the objective wants them.
+            objective: Gives the loss of each sample.
+            clip: A gradient longer than this is shortened to it.
+            into: (d,), changed in place.
+
+        Returns:
+            The sum of the losses.
+
+        Raises:
+            RuntimeError: `vmap` cannot follow the module.
+
+        Source: M. Abadi et al., "Deep learning with differential privacy", CCS 2016,
+        algorithm 1, before the noise.
         """
         named = dict(self._ordinary.named_parameters())
         trained = [name for name, p in named.items() if p.requires_grad]

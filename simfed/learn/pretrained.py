@@ -64,8 +64,13 @@ class Weights:
     def check(self, wanted: Mapping[str, Shape], model: str) -> None:
         """Check that the tensors are those of a model.
 
-        Raises: `InputError` that names the first tensor that is missing, of another
-        shape, or unknown to the model.
+        Args:
+            wanted: Name → shape of each of the model's.
+            model: Its name, for errors.
+
+        Raises:
+            InputError: Names the first tensor that is missing, of another shape, or
+                unknown to the model; counters of batch norm may be there or not.
         """
         problem = ""
         for name, shape in wanted.items():
@@ -84,7 +89,8 @@ class Weights:
     def load(self, into: Mapping[str, Any]) -> None:
         """Copy the numbers into tensors of PyTorch, of these names.
 
-        Raises: `InputError` where one of them is not finite.
+        Raises:
+            InputError: One of them is not finite.
         """
         from safetensors import safe_open
 
@@ -233,10 +239,18 @@ def find_targets(
 ) -> list[str]:
     """Return the names of the linear layers beside which adapters stand.
 
-    layers: name → (outputs, inputs). A target is a whole name, its last part, a pattern
-    with `*`, or `attention`: names that projections of attention usually have.
+    Args:
+        layers: Name → (outputs, inputs) of the model's linear layers.
+        targets: Each a whole name, its last part, a pattern with `*`, or `attention`:
+            names that projections of attention usually have.
+        rank: Of the adapters.
+        model: Its name, for errors.
 
-    Raises: `InputError` where there is no such layer, or none of that rank.
+    Returns:
+        In the order of `layers`.
+
+    Raises:
+        InputError: There is no such layer, or none of that rank.
 
     >>> find_targets({"a.attend": (6, 2), "head": (9, 2)}, ("attention",), 2, "mine")
     ['a.attend']

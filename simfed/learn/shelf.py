@@ -75,7 +75,10 @@ shape."""
 
 
 class Shelf:
-    """One part per process; built before processes are forked.
+    """The tensors that processes lend each other, in one part of memory per process.
+
+    Built before processes are forked, since memory without a name is shared by
+    inheritance; each process then uses its `end`.
 
     >>> shelf = Shelf([1 << 16, 1 << 16])
     >>> message = shelf.pack({"w": torch.ones(1000)})
@@ -133,12 +136,15 @@ class Shelf:
     def unpack(self, data: bytes, *, copied: bool = False) -> Any:
         """Return what `pack` packed.
 
-        Tensors of other processes are `copied`, or good for as long as they lie there;
-        those of this one are themselves.
+        Args:
+            data: The message.
+            copied: Tensors of other processes are copied; else they are good for as
+                long as they lie there. Those of this process are themselves.
         """
         return _Unpacker(io.BytesIO(data), self._copy if copied else self._get).load()
 
     def _put(self, tensor: Tensor) -> Place:
+        """Return the place of a tensor, where it lies already or is put now."""
         version = 0 if tensor.is_inference() else tensor._version
         placed = self._placed.get(id(tensor))
         if placed is not None and placed[1] == version:
@@ -158,6 +164,7 @@ class Shelf:
         return place
 
     def _get(self, *place: Any) -> Tensor:
+        """Return the tensor of a place, a view of the memory of its process."""
         if isinstance(place[0], bytes):
             data, kind, shape = place
             # PyTorch's own memory is aligned alike everywhere
@@ -172,6 +179,7 @@ class Shelf:
         return tensor
 
     def _copy(self, *place: Any) -> Tensor:
+        """Return the tensor of a place, copied where it is another process's."""
         if isinstance(place[0], bytes) or place[0] == self.process:
             return self._get(*place)
         return self._view(Slot(*place)).clone()

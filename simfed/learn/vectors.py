@@ -35,7 +35,7 @@ class Sum(NamedTuple):
 def terms_of(
     changes: Iterable[tuple[Change | Sum, float]],
 ) -> Iterator[tuple[Change, float]]:
-    """Changes and factors, with sums taken apart."""
+    """Yield changes and factors, with sums taken apart."""
     for change, factor in changes:
         if isinstance(change, Sum):
             yield from ((one, part * factor) for one, part in change.terms)
@@ -44,7 +44,13 @@ def terms_of(
 
 
 def add_change(total: Tensor | None, change: Change | Sum, share: float) -> Tensor:
-    """Return the sum of a vector (None: of nothing) and a change times a factor."""
+    """Return the sum of a vector and a change times a factor.
+
+    Args:
+        total: (d,), changed in place where the change is sparse; None: of nothing.
+        change: What is added.
+        share: The factor.
+    """
     if isinstance(change, Sum):
         for one, part in change.terms:
             total = add_change(total, one, part * share)

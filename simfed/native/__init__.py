@@ -31,6 +31,7 @@ def layers() -> tuple[ctypes.CDLL, int] | None:
 
 
 def _load_layers() -> ctypes.CDLL | None:
+    """Return the library beside this file; None where it is missing or does not fit."""
     for suffix in EXTENSION_SUFFIXES:
         file = Path(__file__).with_name(f"_layers{suffix}")
         if file.is_file():

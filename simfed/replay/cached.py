@@ -28,7 +28,10 @@ from simfed.tasks.tasks import Tasks
 
 
 class Step(NamedTuple):
-    """A decision, or an answer, that can be repeated on the real workload."""
+    """A decision, or an answer, that can be repeated on the real workload.
+
+    Until there is one, `Cached` remembers them in their order.
+    """
 
     merged_at: str
     """The node that a merge led to; empty: it is another step."""
@@ -38,11 +41,8 @@ class Step(NamedTuple):
 class Cached(Journaled):
     """A `Journaled` that learns only what nobody has learned before.
 
-    build: makes the real workload; called at most once. trajectory: what is known, and
-    where answers are noted. charged: tells apart runs that charge messages otherwise,
-    whose sizes differ though they learn the same. state_every: merges between two kept
-    states. Its own journal is kept nowhere unless `journal` is set before anything is
-    asked.
+    It is *live* once it had to learn; until then every answer came from the store. Its
+    own journal is kept nowhere unless `journal` is set before anything is asked.
     """
 
     def __init__(
@@ -54,6 +54,17 @@ class Cached(Journaled):
         charged: str = "",
         state_every: int = 25,
     ) -> None:
+        """Begin at the trajectory's beginning.
+
+        Args:
+            tasks: Those of the scenario.
+            build: Makes the real workload; called at most once.
+            trajectory: What is known, and where answers are noted.
+            charged: Tells apart runs that charge messages otherwise, whose sizes differ
+                though they learn the same.
+            state_every: Merges between two kept states; doubled where too many were
+            kept.
+        """
         super().__init__(tasks, Journal(Path(), appends=False))
         self._build, self._trajectory, self._charged = build, trajectory, charged
         self._edges: Sequence[Sequence[int]] = ()
@@ -120,9 +131,12 @@ class Cached(Journaled):
             self._steps.append(Step("", act))
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the own journal's answer, the store's, or learning's.
+        """Return the own journal's answer, the store's, or learning's, and note it.
 
-        The last is noted in both.
+        Args:
+            key: The node; empty for what happened outside, which no store knows.
+            label: What is asked there.
+            ask: Asks learning.
         """
         if self.journal.next is not None:
             return self.journal.known(key, label)
@@ -131,6 +145,7 @@ class Cached(Journaled):
         return answer
 
     def _find_answer(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
+        """Return the store's answer, or learning's, which is noted there."""
         merged_at = key if label.startswith("merge ") else ""
         node = f"{key} {label if merged_at else label + self._charged}"
         if not self.live:
@@ -146,7 +161,11 @@ class Cached(Journaled):
         return answer
 
     def _ask_again(self, label: str, ask: Callable[[], Plain], known: Plain) -> None:
-        """Raises: `RunFailed` where learning answers otherwise than it did."""
+        """Ask learning what the store knows: it must say the same.
+
+        Raises:
+            RunFailed: It does not; the store then holds what this code does not learn.
+        """
         if json.dumps(ask()) != json.dumps(known):
             raise RunFailed(
                 f"{self._trajectory.folder}: what was learned before ({label}) did not "
@@ -155,12 +174,16 @@ class Cached(Journaled):
             )
 
     def _build_real(self) -> None:
+        """Build the real workload, where the network's edge servers are known to it."""
         self.real = self._build()
         if self._edges:
             self.real.place(self._edges)
 
     def _leave(self) -> None:
-        """Build the real workload and bring it to where the decisions stand."""
+        """Build the real workload and bring it to where the decisions stand.
+
+        It takes up the nearest state on the way, and repeats the steps since.
+        """
         began = time.perf_counter()
         self._build_real()
         steps = self._steps
@@ -181,6 +204,7 @@ class Cached(Journaled):
         self._rebuilding_wall_s = time.perf_counter() - began
 
     def _keep_state(self, node: str) -> None:
+        """Keep what is learned at a node, unless somebody has."""
         kept = self._trajectory
         if not kept.has_state(node) and kept.keep_state(node, *self.real.state()):
             self._state_every *= 2

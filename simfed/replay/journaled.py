@@ -26,7 +26,16 @@ from simfed.tasks.tasks import Tasks
 
 
 class Answered:
-    """A contribution: what was decided, and what learning said of it when asked."""
+    """A contribution: what was decided, and what learning said of it when asked.
+
+    The clock holds these in place of learning's own contributions.
+
+    Attributes:
+        task: What the client was asked, with sizes once they are known.
+        choice: The arm, with its K.
+        key: The node at which its participation began.
+        told: The K that the codec reports, where it depends on the data.
+    """
 
     __slots__ = (
         "_owner",
@@ -78,9 +87,13 @@ class Answered:
 class Journaled:
     """A `TieredWorkload` that answers from a journal, and from a real one beyond it.
 
-    `tasks`: those of the scenario, with the sizes that do not depend on what is
-    learned. `real`: None where everything must be in the journal. `live`: the journal
-    is new; else `take_up` says from when on there is learning.
+    At first it may follow the journal: decisions move the key, and nothing is learned.
+    Once it is *live*, learning answers and the journal grows.
+
+    Attributes:
+        real: The workload that learns, or None.
+        journal: The record of answers.
+        live: Whether it learns by now.
     """
 
     def __init__(
@@ -94,7 +107,14 @@ class Journaled:
     ) -> None:
         """Begin at the journal's beginning.
 
-        `elsewhere`: clients are real, and of what they lose no size is known.
+        Args:
+            tasks: Those of the scenario, with the sizes that do not depend on what is
+                learned.
+            journal: Answers of an earlier run, or a new one.
+            real: None where everything must be in the journal.
+            live: The journal is new; else `take_up` says from when on there is
+            learning.
+            elsewhere: Clients are real, and of what they lose no size is known.
         """
         self.real, self.journal = real, journal
         self.beside: Any = None
@@ -118,7 +138,12 @@ class Journaled:
     ) -> None:
         """Learn from here on, where this was learned before and the journal ends.
 
-        Raises: `RunFailed` where the journal does not end here.
+        Args:
+            facts: From `state`, at this place.
+            arrays: From `state`.
+
+        Raises:
+            RunFailed: The journal does not end here.
         """
         if self.journal.next is not None:
             raise RunFailed(f"{self.journal.path}: goes on where its state ends")
@@ -128,7 +153,11 @@ class Journaled:
             self.beside.restore(facts, arrays)
 
     def note_open(self) -> None:
-        """Note at the end of a run what is under way, of which no table tells."""
+        """Note at the end of a run what is under way, of which no table tells.
+
+        Raises:
+            RunFailed: The journal says something else, or more.
+        """
         under_way = [
             [one.task.round, one.task.client, one.task.who.turn, one.choice.label]
             for one in self._open.values()
@@ -138,7 +167,12 @@ class Journaled:
             raise RunFailed(f"{self.journal.path}: ends otherwise than the run")
 
     def ask_world(self, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return what happened outside, which no scenario says."""
+        """Return what happened outside, which no scenario says.
+
+        Args:
+            label: What is asked.
+            ask: Finds it out, where the journal does not know.
+        """
         return self.ask("", label, ask)
 
     # --- the contract -----------------------------------------------------------------
@@ -172,7 +206,18 @@ class Journaled:
         return begun
 
     def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
-        """Begin a participation."""
+        """Begin a participation.
+
+        Args:
+            task: What the client is asked.
+            choice: The arm, and K of any kind.
+            edge: The upload of the edge server whose client it is; None: the cloud's.
+
+        Returns:
+            The contribution; its task has the sizes of the download, where they depend
+            on
+            what is learned.
+        """
         self._settle_lost(task.client)
         of_edge = "" if edge is None else edge.task.label
         steps = task.who.most_steps  # by the speed of its device
@@ -200,7 +245,13 @@ class Journaled:
     def gather(
         self, edge: Any, contributions: Sequence[Any], weights: Sequence[float]
     ) -> None:
-        """Make one merge of an edge server's own."""
+        """Make one merge of an edge server's own.
+
+        Args:
+            edge: From `lend`.
+            contributions: The uploads of its clients.
+            weights: A factor for each.
+        """
         self._settle_lost()
         self._go("gather", edge.task.label, *_list_marks(contributions, weights))
         gathered = list(contributions)
@@ -278,7 +329,16 @@ class Journaled:
             act()
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the journal's answer, or learning's, which is noted."""
+        """Return the journal's answer, or learning's, which is noted.
+
+        Args:
+            key: The node at which the decisions stand.
+            label: What is asked there.
+            ask: Asks learning.
+
+        Raises:
+            RunFailed: The journal ends before, and there is no learning.
+        """
         if self.live:
             answer = ask()
             self.journal.note(key, label, answer)
@@ -289,7 +349,7 @@ class Journaled:
         return answer
 
     def _check_evaluated(self, outcome: Outcome) -> None:
-        """Raises: `RunFailed` if models are evaluated in other rounds than is due."""
+        """Raise a `RunFailed` if models are evaluated in other rounds than is due."""
         due = self._tasks.is_evaluated(outcome.round)
         tested = bool(outcome.evaluation or outcome.clients)
         # personal models are tested of those who have one, perhaps of nobody yet
@@ -306,6 +366,7 @@ class Journaled:
             )
 
     def _go(self, *decision: str | int | None) -> None:
+        """Take a decision: the key becomes a hash of itself and this one."""
         text = json.dumps([self.key, *decision])
         self.key = hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
@@ -323,11 +384,13 @@ class Journaled:
             self._go("discard", lost.task.label)
 
     def _begin(self, task: Task, choice: Choice) -> Answered:
+        """Return a new contribution, which is open until it is merged or discarded."""
         begun = Answered(self, task, choice, self._tasks.uplink_bytes(task, choice))
         self._open[task.client, task.key] = begun
         return begun
 
     def _close(self, contribution: Answered) -> None:
+        """End a contribution, and those that its edge server has merged."""
         for one in contribution.merged:
             self._close(one)
         del self._open[contribution.task.client, contribution.task.key]
@@ -336,6 +399,7 @@ class Journaled:
 def _list_marks(
     contributions: Sequence[Answered], weights: Sequence[float]
 ) -> list[str]:
+    """Return the label and weight of each contribution, in the order of tasks."""
     weighed = zip(contributions, weights, strict=True)
     return [
         f"{one.task.label}:{weight!r}"

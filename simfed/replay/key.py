@@ -2,7 +2,10 @@
 
 A part of a scenario that is not listed here as belonging to the clock counts as
 learning, so a key that is added to scenarios later can cost shared trajectories, never
-correctness.
+correctness. In the key: the scenario without the clock's sections (`learning_setup`),
+digests of data and pretrained weights (`data_digest`), sources of simfed
+(`code_digest`) and of parts of the user's (`digest_parts`), and whatever decides the
+last bits of arithmetic on this machine.
 """
 
 from __future__ import annotations
@@ -83,6 +86,10 @@ def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
 
     Runs of one key learn alike as long as they decide alike: links, devices' speeds and
     everything else of the clock is not in it.
+
+    Args:
+        scenario: Its data set is digested for it.
+        device: Where it learns, `cpu` or `cuda`.
     """
     return digest_value(learning_setup(scenario, device=device))
 
@@ -93,6 +100,14 @@ def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plai
     The decisions of a run (participants, arms, K, lost uploads) are not in it: they are
     the way down the tree. Rounds are in it only under a schedule that looks at their
     number.
+
+    Args:
+        scenario: The run's.
+        device: Where it learns.
+
+    Returns:
+        `scenario`, `clients`, `data`, `parts`, `code`, `machine`, and `packages` where
+        there are plug-ins that are folders; JSON-able.
     """
     # plug-ins count by the parts of theirs that are in use
     elsewhere = {"policy", "clients", "client_order", "plugins"}
@@ -160,6 +175,9 @@ def data_digest(scenario: Scenario) -> str:
 
     It is of the data's published files where they are fixed, of the files of one's own
     as they are now, else of their content.
+
+    Raises:
+        InputError: Files are missing.
     """
     from simfed.learn.data import files_digest, public_digest
 
@@ -187,7 +205,10 @@ def _digest_base(path: str) -> str:
 
 @cache
 def digest_named_data(name: str) -> str:
-    """Return the digest of a registered data set."""
+    """Return the digest of a registered data set.
+
+    Of one with known files it is made of their digests, and nothing is read.
+    """
     part = registry("dataset").get(name)
     files = getattr(part, "files", None)
     if files and all(hasattr(file, "sha256") for file in files.values()):
@@ -201,6 +222,9 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
     """Return the sources of the parts in use that do not come with simfed.
 
     Built-in ones are its code.
+
+    Returns:
+        `KIND NAME` → digest of `simfed.replay.parts`.
     """
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     named = {name for policy in policies for name in policy.names("codec")}
@@ -241,8 +265,11 @@ def digest_parts(scenario: Scenario) -> dict[str, str]:
 def code_digest(*also: str, root: Path = _ROOT) -> str:
     """Return a hash over simfed's sources at `root` that a run may import.
 
-    An upgrade or an edit changes it. `also`: files and rooms that count although no run
-    of a scenario imports them.
+    An upgrade or an edit changes it.
+
+    Args:
+        also: Files and rooms that count although no run of a scenario imports them.
+        root: The package's folder.
     """
     running = hashlib.blake2b(digest_size=16)
     for file in sorted(root.rglob("*")):
@@ -260,7 +287,7 @@ def code_digest(*also: str, root: Path = _ROOT) -> str:
 def _machine(device: str) -> dict[str, str]:
     """Return what decides the last bits of floating-point results.
 
-    Does not import torch.
+    Does not import torch: versions are those of installed packages.
     """
     kind = device.partition(":")[0]
     return {
@@ -302,6 +329,7 @@ def _identify_gpu() -> dict[str, str]:
 
 
 def _find_version(package: str) -> str:
+    """Return the version of an installed package; `none`: it is not there."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

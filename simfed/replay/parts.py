@@ -44,7 +44,12 @@ def digest_part(part: object) -> str:
 
 
 def _describe_value(value: Plain, above: tuple[int, ...]) -> Plain:
-    """Return a description in plain values; `above` are the objects it is part of."""
+    """Return a description in plain values, equal only for parts that learn alike.
+
+    Args:
+        value: A part, or what is bound to one.
+        above: Ids of the objects that it is part of, so that circles end.
+    """
     if value is None or isinstance(value, (bool, int, float, str, bytes)):
         return [type(value).__name__, repr(value)]
     if id(value) in above:
@@ -95,9 +100,11 @@ def _identify_source(named: FunctionType | type) -> list[str]:
 
 
 def _find_imported(module: ModuleType, seen: set[str]) -> Iterator[ModuleType]:
-    """Yield the user's modules that `module` uses something of.
+    """Yield the user's modules that `module` uses something of, and those they use.
 
-    And those that they use.
+    Args:
+        module: Whose names are looked through.
+        seen: Names of modules that were met; the new ones are added.
     """
     for value in list(vars(module).values()):
         used = value if isinstance(value, ModuleType) else inspect.getmodule(value)
@@ -119,6 +126,7 @@ def _is_users(module: ModuleType | None) -> bool:
 
 
 def _find_file(module: ModuleType | None) -> Path | None:
+    """Return the file of a module, links followed; None where it has none."""
     file = getattr(module, "__file__", None)
     return Path(file).resolve() if file is not None and Path(file).is_file() else None
 
@@ -134,4 +142,5 @@ def _find_version(package: str) -> str:
 
 
 def _format_unique(value: object) -> str:
+    """Return a description that equals nothing in any other process."""
     return f"{type(value).__qualname__} {id(value)} in {_THIS_PROCESS}"

@@ -53,7 +53,11 @@ def find_default_folder() -> Path:
 
 
 def find_default_limit_bytes() -> float:
-    """Return `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB."""
+    """Return `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB, in bytes.
+
+    Raises:
+        InputError: The variable is no size.
+    """
     text = os.environ.get("SIMFED_CACHE_LIMIT", "10 GB")
     return parse_size(text, where="SIMFED_CACHE_LIMIT")
 
@@ -91,7 +95,9 @@ class TrajectoryStore:
     def open(self, key: str, about: Mapping[str, Plain]) -> Trajectory:
         """Return the trajectory of a learning key, known or new.
 
-        `about` says what is learned.
+        Args:
+            key: From `learning_key`.
+            about: What is learned, for people; kept where the trajectory is new.
         """
         # a state that would crowd out everything else is not worth its place
         return Trajectory(
@@ -105,7 +111,12 @@ class TrajectoryStore:
     def clear(self, key: str | None = None) -> int:
         """Delete all trajectories, or those whose key begins with `key`.
 
-        Returns how many.
+        Returns:
+            How many they were.
+
+        Raises:
+            InputError: No key begins so, or it is empty, as a shell's unset variable
+            is.
         """
         chosen = [k for k in self._kept() if key is None or k.key.startswith(key)]
         # a shell's unset variable is not "all"
@@ -134,6 +145,7 @@ class TrajectoryStore:
                 excess -= freed
 
     def _kept(self) -> Iterator[Kept]:
+        """Yield each trajectory below the folder, in no order."""
         if not self.folder.is_dir():
             return
         for place in self.folder.iterdir():
@@ -154,6 +166,10 @@ class Trajectory:
 
     Writing never raises: when the disk refuses, `problem` says why and the rest is not
     kept.
+
+    Attributes:
+        folder: Where it is kept; made at the first fact.
+        problem: Why nothing is kept any longer; None: all is well.
     """
 
     def __init__(
@@ -163,6 +179,13 @@ class Trajectory:
         *,
         largest_state_bytes: float = float("inf"),
     ) -> None:
+        """Read what is known.
+
+        Args:
+            folder: Named by the learning key.
+            about: What is learned, for people.
+            largest_state_bytes: Larger states are not kept.
+        """
         self.folder = folder
         self.problem: str | None = None
         self._about = dict(about)
@@ -198,7 +221,10 @@ class Trajectory:
         return self._known.get(node)
 
     def add(self, node: str, fact: Plain) -> None:
-        """Record a JSON-able fact at `node`."""
+        """Record a JSON-able fact at `node`.
+
+        What is known there already stays.
+        """
         if node in self._known or self.problem is not None:
             return
         self._known[node] = fact
@@ -219,8 +245,14 @@ class Trajectory:
     def keep_state(self, node: str, facts: Mapping[str, Plain], arrays: Arrays) -> bool:
         """Keep the learning state at `node`, from which work can go on.
 
-        Returns whether so many were kept that every other one went: time to come half
-        as often.
+        Args:
+            node: Where a merge led.
+            facts: JSON-able.
+            arrays: By name.
+
+        Returns:
+            Whether so many were kept that every other one went: time to come half as
+            often.
         """
         from safetensors.numpy import save_file
 
@@ -262,7 +294,10 @@ class Trajectory:
         return self._state_path(node).exists()
 
     def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
-        """Return the state kept at `node` as (facts, arrays), or None."""
+        """Return the state kept at `node` as (facts, arrays), or None.
+
+        A damaged one counts as none, is told of in `damaged`, and deleted.
+        """
         from safetensors import SafetensorError, safe_open
 
         path = self._state_path(node)
@@ -295,9 +330,11 @@ class Trajectory:
         return self.folder / "states" / f"{node}.safetensors"
 
     def _digest(self, *parts: str) -> str:
+        """Return a digest that no other trajectory gives these texts."""
         return digest_value([self.folder.name, *parts])
 
     def _state_digest(self, node: str, facts: str, arrays: Arrays) -> str:
+        """Return the digest of a state: its node, its facts, and all arrays."""
         running = hashlib.blake2b(self._digest(node, facts).encode(), digest_size=16)
         for name in sorted(arrays):
             array = np.ascontiguousarray(arrays[name])
@@ -306,6 +343,7 @@ class Trajectory:
         return running.hexdigest()
 
     def _begin(self) -> None:
+        """Make the folder with `about.json`, unless it is there."""
         about = self.folder / "about.json"
         if about.exists():
             return
@@ -340,6 +378,7 @@ class Trajectory:
                     self._bad_lines.setdefault(part.name, []).append(number)
 
     def _try(self, action: Callable[[], object]) -> None:
+        """Do what may meet a full or missing disk, which becomes the `problem`."""
         try:
             action()
         except OSError as error:
@@ -347,6 +386,7 @@ class Trajectory:
 
 
 def _measure_size_bytes(place: Path) -> int:
+    """Return the bytes of all files below a folder, of those that are still there."""
     total = 0
     for folder, _, names in os.walk(place):
         for name in names:
@@ -358,6 +398,7 @@ def _measure_size_bytes(place: Path) -> int:
 
 
 def _count_lines(path: Path) -> int:
+    """Return the number of lines in a file."""
     with open_file(path) as file:
         return sum(
             block.count(b"\n") for block in iter(lambda: file.read(1 << 20), b"")

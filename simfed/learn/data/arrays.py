@@ -1,4 +1,8 @@
-"""Arrays in an npz file, read array by array; headers tell all that sizes hang on."""
+"""Arrays in an npz file, read array by array; headers tell all that sizes hang on.
+
+`Arrays` guards the file (its unpacked size, whole headers, no pickled objects);
+`NpzReader` gives `x_train, y_train, …` their meaning as a data set.
+"""
 
 from __future__ import annotations
 
@@ -41,10 +45,23 @@ class Arrays:
     """The arrays of an npz file.
 
     Nothing is unpacked but what is asked for, and no more of it than the file's own
-    list says; arrays of objects, which are code, are refused.
+    list says; arrays of objects, which are code, are refused. All methods raise
+    `InputError` for a file that is not whole.
+
+    Attributes:
+        path: The file.
+        names: Names of its arrays, in the file's order, without `.npy`.
     """
 
     def __init__(self, path: str) -> None:
+        """Read the list of arrays.
+
+        Args:
+            path: The file.
+
+        Raises:
+            InputError: It is no zip archive, or unpacks to more than `MOST_FILE_BYTES`.
+        """
         self.path = path
         with self._opened() as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
@@ -61,18 +78,24 @@ class Arrays:
         self._sizes = sizes
 
     def header(self, name: str) -> tuple[tuple[int, ...], np.dtype]:
-        """Return shape and type of an array, of which no value is read."""
+        """Return shape and type of an array, of which no value is read.
+
+        Raises:
+            InputError: Objects or other types than numbers and texts, or fewer bytes
+                than the header announces.
+        """
         with self._opened() as archive, archive.open(f"{name}.npy") as file:
             return self._header(file, name)
 
     def read(self, name: str) -> np.ndarray:
-        """Return an array as a whole."""
+        """Return an array as a whole, checked as `header` does."""
         with self._opened() as archive, archive.open(f"{name}.npy") as file:
             self._header(file, name)
             file.seek(0)
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
     def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
+        """Return shape and type of the open array `file`; see `header`."""
         where = f"{self.path}: {name}"
         version = np.lib.format.read_magic(file)
         read = np.lib.format.read_array_header_1_0
@@ -92,6 +115,7 @@ class Arrays:
 
     @contextmanager
     def _opened(self) -> Iterator[zipfile.ZipFile]:
+        """Open the archive; what zipfile and NumPy raise becomes an `InputError`."""
         try:
             with open_file(self.path) as file, zipfile.ZipFile(file) as archive:
                 yield archive
@@ -110,10 +134,23 @@ class NpzReader(Reader):
 
     These are `x_test, y_test, owner_train, owner_test`. Samples are bytes (images,
     divided by 255 when used) or numbers; bytes of two axes are taken for grey images
-    without one of channels. `layout`: of samples of three axes, see `find_layout`.
+    without one of channels. Targets and owners have one column.
     """
 
     def __init__(self, path: str, task: str, layout: str | None = None) -> None:
+        """Open a file and check which arrays it has.
+
+        Args:
+            path: The npz file.
+            task: `classification` or `regression`; in the former, whole numbers as
+                targets are the numbers of classes.
+            layout: The scenario's `dataset.layout`, of samples of three axes; see
+                `find_layout`.
+
+        Raises:
+            InputError: `x_train` or `y_train` is missing, or one of `x_test` and
+            `y_test`.
+        """
         self.arrays = Arrays(path)
         self._task, self._asked = task, layout
         for name in ("x_train", "y_train"):
@@ -197,10 +234,15 @@ class NpzReader(Reader):
         )
 
     def _owners(self, part: str) -> np.ndarray | None:
+        """Return the owner of each row of a set, (n,); None where the file has none."""
         name = f"owner_{part}"
         return self._column(name, "owner") if name in self.arrays.names else None
 
     def _column(self, name: str, thing: str) -> np.ndarray:
+        """Return an array (n,) or (n, 1) as (n,).
+
+        `thing` is what a row of it is, for errors.
+        """
         values = self.arrays.read(name)
         columns = values.reshape(len(values), -1)
         if columns.shape[1] != 1:

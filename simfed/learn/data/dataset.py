@@ -1,4 +1,8 @@
-"""A data set in memory, as the learning side and a user's own data set see it."""
+"""A data set in memory, as the learning side and a user's own data set see it.
+
+A registered data set is a callable without arguments that returns a `Dataset`;
+`load_dataset` calls it by its name. `docs/extending.md` shows one.
+"""
 
 from __future__ import annotations
 
@@ -130,10 +134,7 @@ class Dataset:
 
     @cached_property
     def digest(self) -> str:
-        """Return SHA-256 over all arrays and the normalisation.
-
-        Types, shapes and bytes of arrays count.
-        """
+        """The SHA-256 over all arrays, with types and shapes, and the normalisation."""
         sha = hashlib.sha256(repr((self.classes, self.mean, self.sd)).encode())
         if self.task != "classification":
             sha.update(self.task.encode())
@@ -152,7 +153,15 @@ class Dataset:
         return sha.hexdigest()
 
     def train(self, indices: NDArray[np.integer]) -> tuple[np.ndarray, np.ndarray]:
-        """Return normalised training samples and labels, in the order of `indices`."""
+        """Return normalised training samples and labels, in the order of `indices`.
+
+        Args:
+            indices: (n,) rows of `train_images`.
+
+        Returns:
+            Samples (n, *input_shape) of `normalise`, and labels (n,) as they are
+            stored.
+        """
         return self.normalise(self.train_images[indices]), self.train_labels[indices]
 
     def test(self) -> tuple[np.ndarray, np.ndarray]:
@@ -176,7 +185,11 @@ class Dataset:
 
     @cached_property
     def affine(self) -> tuple[NDArray[np.float32] | None, NDArray[np.float32] | None]:
-        """Normalised = stored · scale − shift; None where it would change nothing."""
+        """The scale and shift of `normalise`: stored · scale − shift.
+
+        None where one would change nothing. Each has the shape (channels, 1, …), so
+        that it applies to any number of samples.
+        """
         shape = (-1, *[1] * (self.train_images.ndim - 2))
         sd = np.asarray(self.sd or (1.0,), np.float64).reshape(shape)
         mean = np.asarray(self.mean or (0.0,), np.float64).reshape(shape)
@@ -191,10 +204,14 @@ class Dataset:
 def load_dataset(name: str, *, where: str | None = None) -> Dataset:
     """Return the registered data set `name`, read from where it is kept.
 
-    A registered data set is a callable without arguments that returns a `Dataset`.
-    Raises: `InputError` for an unknown name, for one of the published data sets that is
-    not on this machine (with the command that gets it), for damaged files, and for a
-    callable that returns something else; `where` names the key that asked.
+    Args:
+        name: As in `simfed list datasets`.
+        where: The scenario's key that asked, for errors.
+
+    Raises:
+        InputError: An unknown name, a published data set that is not on this machine
+            (with the command that gets it), damaged files, or a callable that returns
+            something else than a `Dataset`.
 
     >>> load_dataset("mnist-mini").facts.train_samples
     10000
@@ -219,7 +236,13 @@ def check_channels(data: Dataset, name: str, where: str | None = None) -> None:
 
     Models that take any shape would learn from them turned over.
 
-    Raises: `InputError`.
+    Args:
+        data: The data set; a sample's last axis of length 1 or 3 is taken for channels.
+        name: The set, for errors.
+        where: The scenario's key, for errors.
+
+    Raises:
+        InputError: With the call of `transpose` that mends them.
     """
     shape = data.train_images.shape[1:]
     if find_layout(shape, None, name) == "channels-last":
@@ -230,6 +253,12 @@ def check_channels(data: Dataset, name: str, where: str | None = None) -> None:
 
 
 def _check_images(images: Any, name: str) -> np.ndarray:
+    """Return samples that may be shared: uint8, float32 or int16/int32 characters.
+
+    Args:
+        images: What was given; float64 becomes float32.
+        name: The field of `Dataset`, for errors.
+    """
     array = np.asarray(images)
     if array.dtype == np.float64:
         array = array.astype(np.float32)
@@ -249,6 +278,15 @@ def _check_images(images: Any, name: str) -> np.ndarray:
 def _check_labels(
     labels: Any, task: str, classes: int, samples: tuple[int, ...], name: str
 ) -> np.ndarray:
+    """Return labels that may be shared, int64, or float32 in a regression.
+
+    Args:
+        labels: What was given.
+        task: One of `TASKS`.
+        classes: Labels are below.
+        samples: Shape of the samples, (n, *input_shape).
+        name: The field of `Dataset`, for errors.
+    """
     array = np.asarray(labels)
     if task == "regression":
         if array.dtype.kind not in "iuf" or array.shape != samples[:1]:
@@ -275,6 +313,7 @@ def _check_labels(
 def _check_owners(
     owners: Any, names: tuple[str, ...], count: int, name: str
 ) -> NDArray[np.int64]:
+    """Return the owner of each of `count` samples, (count,) indices of `names`."""
     array = np.asarray(owners)
     if not np.issubdtype(array.dtype, np.integer) or array.shape != (count,):
         raise InputError(
@@ -290,6 +329,7 @@ def _check_owners(
 
 
 def _make_read_only(array: np.ndarray) -> np.ndarray:
+    """Return a view through which nobody writes, since all clients share the arrays."""
     view: np.ndarray = array.view()
     view.flags.writeable = False
     return view

@@ -41,13 +41,23 @@ def get(
 ) -> tuple[Path, str]:
     """Make a published data set available on this machine.
 
-    Returns where it is and what was done. With `source`, a folder or archive that the
-    user names, from there and nowhere else. Otherwise what a data folder already holds,
-    or else its origins one after another. It is installed in the first data folder.
+    It is installed in the first data folder, whole or not at all. Two processes may
+    fetch the same set at once.
 
-    Raises: `InputError` for a wrong source; `SimfedError` when no origin works (it says
-    which files go where), when the disk is full, and when another process is fetching
-    it.
+    Args:
+        published: The data set.
+        source: A folder or archive that the user names: files come from there and from
+            nowhere else. None: from a data folder that has them, or else from the set's
+            origins, one after another.
+        progress: Called as bytes arrive; see `Progress`.
+
+    Returns:
+        Where the files are, and what was done, as words for people.
+
+    Raises:
+        InputError: `source` is missing, or lacks the files.
+        SimfedError: No origin works (it says which files go where), or the disk is
+            full.
     """
     if published.home:
         published()
@@ -67,6 +77,7 @@ def get(
 
 
 def _read_source(published: Published, source: Path) -> dict[str, bytes]:
+    """Return the checked files, name → content, from where `--from` says."""
     if not source.exists():
         raise make_missing_file_error(source).within("--from")
     with within("--from"):
@@ -89,6 +100,10 @@ def _find_files(published: Published, place: Path) -> dict[str, bytes] | None:
 def _fetch_from_origins(
     published: Published, root: Path, progress: Progress
 ) -> tuple[Path, str]:
+    """Return what `get` does, from the first of the set's origins that works.
+
+    Each is fetched into a temporary folder and read like a folder of the user's.
+    """
     failures = []
     for addresses in published.origins:
         label = addresses[0].rpartition("/")[0]
@@ -116,7 +131,13 @@ def _fetch_from_origins(
 def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> None:
     """Fetch files whole into a folder.
 
-    The last part of an address is the file's name.
+    Args:
+        urls: The last part of an address is the file's name.
+        folder: Where they go.
+        progress: See `Progress`.
+
+    Raises:
+        Unavailable: There is no connection, or it broke, or a file is too large.
     """
     for url in urls:
         name = url.rpartition("/")[2]
@@ -129,6 +150,7 @@ def _download_files(urls: Sequence[str], folder: Path, progress: Progress) -> No
 
 
 def _download_file(url: str, to: Path, progress: Progress) -> None:
+    """Fetch one address to a file, chunk by chunk."""
     request = urllib.request.Request(url, headers={"User-Agent": f"simfed/{VERSION}"})
     with (
         urllib.request.urlopen(request, timeout=TIMEOUT_S) as answer,
@@ -146,6 +168,7 @@ def _download_file(url: str, to: Path, progress: Progress) -> None:
 
 
 def _describe_error(error: Exception) -> str:
+    """Return why an address did not answer, in a few words for people."""
     if isinstance(error, urllib.error.HTTPError):
         return f"HTTP status {error.code}"
     cause = error.reason if isinstance(error, urllib.error.URLError) else error
@@ -165,6 +188,7 @@ def _describe_error(error: Exception) -> str:
 
 
 def _check_space(published: Published, root: Path) -> None:
+    """Raise a `SimfedError` if the disk of `root` has no room for the set's files."""
     root.mkdir(parents=True, exist_ok=True)
     free = shutil.disk_usage(root).free
     if free < published.size_bytes:
@@ -176,6 +200,7 @@ def _check_space(published: Published, root: Path) -> None:
 
 @contextlib.contextmanager
 def _disk_trouble_in_a_sentence(published: Published, root: Path) -> Iterator[None]:
+    """Turn an `OSError` of the block into a `SimfedError` that says what and where."""
     try:
         yield
     except OSError as error:

@@ -48,7 +48,12 @@ def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
 def read_mnist(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
     """Return training and test sets of the four files of MNIST.
 
-    Each is (images (n, 1, height, width), labels).
+    Args:
+        files: Name → content, uncompressed; names as published
+            (`train-images-idx3-ubyte`, …).
+
+    Returns:
+        For each set images (n, 1, height, width) and labels (n,), uint8.
     """
     return _read_mnist_split(files, "train"), _read_mnist_split(files, "t10k")
 
@@ -61,13 +66,18 @@ def _read_mnist_split(files: Mapping[str, bytes], split: str) -> Arrays:
 def read_cifar(files: Mapping[str, bytes]) -> tuple[Arrays, Arrays]:
     """Return training and test sets of the binary version of CIFAR-10.
 
-    Each is (images (n, 3, 32, 32), labels).
+    Args:
+        files: Name → content: `data_batch_*.bin` are training, in their order.
+
+    Returns:
+        For each set images (n, 3, 32, 32) and labels (n,), uint8.
     """
     train = [name for name in sorted(files) if name.startswith("data_batch_")]
     return _read_cifar_split(files, train), _read_cifar_split(files, ["test_batch.bin"])
 
 
 def _read_cifar_split(files: Mapping[str, bytes], names: Sequence[str]) -> Arrays:
+    """Return images and labels of some files; a row is a label and 3,072 pixels."""
     rows = np.frombuffer(b"".join(files[name] for name in names), np.uint8)
     rows = rows.reshape(-1, CIFAR_ROW_BYTES)
     return np.ascontiguousarray(rows[:, 1:]).reshape(-1, *CIFAR_SHAPE), rows[
@@ -136,6 +146,8 @@ def _reconstruct(*_: object) -> _PickledArray:
 
 
 class _BatchUnpickler(pickle.Unpickler):
+    """An unpickler that knows the three names in a pickled array of bytes alone."""
+
     def find_class(self, module: str, name: str) -> Any:
         allowed = {
             ("numpy.core.multiarray", "_reconstruct"): _reconstruct,

@@ -1,4 +1,7 @@
-"""Folders as torchvision and Hugging Face's library leave them, read without either."""
+"""Folders as torchvision and Hugging Face's library leave them, read without either.
+
+Only `fetch_hub_set` needs Hugging Face's `datasets`, since it asks the hub.
+"""
 
 from __future__ import annotations
 
@@ -59,10 +62,20 @@ _CIFAR = {
 class TorchvisionReader(Reader):
     """A reader of a data set as torchvision keeps it below its `root`, gzipped or not.
 
-    Pickles are read by a reader that runs no code.
+    It knows MNIST and its kin (idx files), CIFAR-10 and CIFAR-100 (pickles, which are
+    read by a reader that runs no code).
     """
 
     def __init__(self, name: str, root: str | None) -> None:
+        """Find the set's folder.
+
+        Args:
+            name: The class of `torchvision.datasets`, such as `CIFAR10`.
+            root: The `root` that was given to it; None: the data folders.
+
+        Raises:
+            InputError: There is no such folder.
+        """
         self._name = name
         self._roots = [Path(root)] if root else list_data_folders()
         folder = f"{name}/raw" if name not in _CIFAR else _CIFAR[name][0]
@@ -91,6 +104,11 @@ class TorchvisionReader(Reader):
         )
 
     def _content(self, name: str) -> bytes:
+        """Return a file's content, unpacked where it lies there gzipped.
+
+        Raises:
+            InputError: It is missing, damaged, or larger than a gibibyte.
+        """
         view = Folder(self.place)
         content = view.read(name, _MOST_BYTES)
         if (
@@ -134,7 +152,12 @@ class TorchvisionReader(Reader):
 def open_huggingface_tables(name: str) -> tuple[DiskTable, DiskTable | None]:
     """Return the training and, where there is one, test split of a folder.
 
-    `save_to_disk` wrote it, or it holds Parquet files.
+    Args:
+        name: A folder that `save_to_disk` wrote (of a set or of its splits), or one of
+            Parquet files, whose names or folders say the split.
+
+    Raises:
+        InputError: There is neither, or no split `train`.
     """
     root = Path(name)
     if not root.is_dir():
@@ -189,6 +212,12 @@ def _find_split(file: Path) -> str:
 
 
 def _open_saved(folder: Path) -> DiskTable:
+    """Return one split that `save_to_disk` wrote, mapped into memory.
+
+    Raises:
+        InputError: Its state is damaged, names files elsewhere, or is a selection of
+            rows, which only the library can apply.
+    """
     try:
         state: Any = read_json(folder / "state.json")
         names = [str(entry["filename"]) for entry in state["_data_files"]]
@@ -233,8 +262,14 @@ def fetch_hub_set(name: str) -> Path:
 
     No code of it is run.
 
-    Raises: `InputError` where the library is missing or too old, or the hub has no such
-    set.
+    Args:
+        name: `NAME` or `OWNER/NAME`, as on the hub.
+
+    Returns:
+        The folder, which `locate_hub_set` finds by the same name.
+
+    Raises:
+        InputError: The library is missing or too old, or the hub has no such set.
     """
     if not re.fullmatch(r"\w[\w.-]*(/\w[\w.-]*)?", name):
         raise InputError("OWNER/NAME", where="huggingface", got=name)

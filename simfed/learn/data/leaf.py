@@ -1,6 +1,8 @@
 """A reader of LEAF's JSON: `users`, and for each of them `x` and `y`.
 
-Files lie below `train` and `test`.
+Files lie below `train` and `test`, or, without test data, in the folder itself.
+
+Source: S. Caldas et al., "LEAF: a benchmark for federated settings", 2018.
 """
 
 from __future__ import annotations
@@ -30,11 +32,21 @@ _IMAGES = {784: (1, 28, 28)}
 class LeafReader(Reader):
     """A reader of FEMNIST's images, other lists of numbers, and Shakespeare's texts.
 
-    Images are numbers; texts have equally many characters with the one that follows,
-    which are learned at every place. Files are read as a whole.
+    Images are numbers, white 1. Texts have equally many characters with the one that
+    follows, which are learned at every place; a character's number is its place among
+    all characters of the files, sorted. Files are read as a whole, at the first
+    question.
     """
 
     def __init__(self, folder: str) -> None:
+        """List the files.
+
+        Args:
+            folder: The folder of a data set, as LEAF's scripts leave it.
+
+        Raises:
+            InputError: There is no such folder, no JSON file, or too much of it.
+        """
         self._place = folder
         root = Path(folder)
         if not root.is_dir():
@@ -53,6 +65,7 @@ class LeafReader(Reader):
 
     @cached_property
     def _read(self) -> list[tuple[list[Any], list[Any], list[str]]]:
+        """Samples, targets and owners of the training set, then of the test set."""
         return [_read_rows(files) for files in self._files if files]
 
     @cached_property
@@ -95,9 +108,15 @@ class LeafReader(Reader):
     def _following(
         self, samples: list[Any], targets: list[Any], owners: list[str]
     ) -> NDArray[np.int64]:
-        """Return for each character of the samples the next one.
+        """Return for each character of the samples the next one, (n, length).
 
-        It is of the rest of the text, and the target.
+        Args:
+            samples: Texts of one length.
+            targets: The character that follows each text.
+            owners: A user per text, for errors.
+
+        Raises:
+            InputError: A text of another length, or more than one character follows.
         """
         length = len(samples[0])
         for i, (text, last) in enumerate(zip(samples, targets, strict=True)):
@@ -145,8 +164,16 @@ class LeafReader(Reader):
 def _check_rows(x: list[Any], y: list[Any], first: Any, where: str) -> None:
     """Refuse samples that are neither texts to go on with nor numbers.
 
-    Some sets of LEAF have those. Another length than the `first` of all is refused as
-    well.
+    Some sets of LEAF have those (CelebA, Sent140, Reddit).
+
+    Args:
+        x: One user's samples.
+        y: Their targets.
+        first: The first sample of the set, whose length other lists must have.
+        where: File and user, for errors.
+
+    Raises:
+        InputError: With the row, and what reads such data.
     """
     for row, (sample, target) in enumerate(zip(x, y, strict=True), 1):
         at = f"{where}, row {row}"
@@ -192,7 +219,14 @@ _HOLDS = (
 def _take(plain: Plain, key: str, kind: type, where: str) -> Any:
     """Return the list or mapping under a key of a LEAF file.
 
-    Raises: `InputError`.
+    Args:
+        plain: What the file holds at this place.
+        key: The key that must be there.
+        kind: `list` or `dict`.
+        where: The place, for errors.
+
+    Raises:
+        InputError: There is no such key, or something else under it.
     """
     if isinstance(plain, dict) and isinstance(plain.get(key), kind):
         return plain[key]
@@ -203,6 +237,7 @@ def _take(plain: Plain, key: str, kind: type, where: str) -> Any:
 
 
 def _read_rows(files: list[Path]) -> tuple[list[Any], list[Any], list[str]]:
+    """Return samples, targets and owners of some files, a row each."""
     samples: list[Any] = []
     targets: list[Any] = []
     owners: list[str] = []

@@ -1,6 +1,7 @@
 """Feature skew: each client's images turned by its own angle and under its own noise.
 
-And a public set from a file.
+That is `partition: {kind: feature, rotation: …, noise: …}`. And a public set from a
+file, drawn to the size that the scenario says.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ def draw_looks(
 ) -> tuple[float, float]:
     """Return a client's angle in degrees, and the sd of its noise.
 
-    Black to white is 1.
+    Both are uniform: the angle within ±`rotation`, the sd from 0 to `noise`, where
+    black to white is 1. They come from the stream "looks" of this client.
     """
     rng = streams("looks", client)
     angle = float(rng.uniform(-partition.rotation, partition.rotation))
@@ -78,7 +80,15 @@ def draw_public_samples(
 ) -> np.ndarray:
     """Return so many samples of a file, drawn from the run's seed.
 
-    layout: what the scenario says of images in files.
+    Args:
+        path: An npz file with the array `x`; see `public_samples`.
+        data: The training set, whose shape and type the samples must have.
+        count: Samples to draw, without replacement; they keep the file's order.
+        streams: The stream "public" is drawn from.
+        layout: The scenario's `dataset.layout`, of images in files.
+
+    Raises:
+        InputError: The file has fewer samples, or does not fit the training set.
     """
     samples = public_samples(path, data, layout)
     if len(samples) < count:

@@ -1,7 +1,10 @@
 """Data of one's own: owners of rows, the task, and the test set.
 
 A reader of a kind of files gives an `Outline`, all that sizes and partitions hang on,
-without reading the samples; then the samples of the rows that are asked for.
+without reading the samples; `build_labels` makes `Labels` of it: classes and owners
+numbered, targets standardised, a test set drawn. Then the reader gives the samples of
+the rows that are asked for. Checks that name a row (`refuse_row`, `check_finite`) are
+here, for all readers.
 """
 
 from __future__ import annotations
@@ -50,12 +53,18 @@ class Outline:
 def find_layout(shape: tuple[int, ...], asked: str | None, where: str) -> str:
     """Return where samples of this shape have their channels.
 
-    `channels-first`, `channels-last`, or `either` where nothing tells; empty for what
-    has not three axes.
+    Args:
+        shape: Of one sample, as in the file.
+        asked: The scenario's `dataset.layout`; None: it says nothing. An axis of length
+            1 or 3 then is the channels, if only the first or only the last is one.
+        where: File and array, for errors.
 
-    asked: what the scenario says of it. An axis of length 1 or 3 is the channels, if
-    only the first or only the last is one. Raises: `InputError` where something is
-    asked of no images.
+    Returns:
+        `channels-first`, `channels-last`, or `either` where nothing tells; empty for
+        samples that have not three axes.
+
+    Raises:
+        InputError: A layout is asked of samples that have not three axes.
 
     >>> find_layout((3, 32, 32), None, ""), find_layout((32, 32, 4), None, "")
     ('channels-first', 'either')
@@ -72,12 +81,19 @@ def find_layout(shape: tuple[int, ...], asked: str | None, where: str) -> str:
 
 
 def put_channels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
-    """Return the shape of samples whose channels come first."""
+    """Return the shape of samples whose channels come first.
+
+    >>> put_channels_first((32, 24, 3), "channels-last")
+    (3, 32, 24)
+    """
     return (shape[2], *shape[:2]) if layout == "channels-last" else shape
 
 
 class Reader(Protocol):
-    """Reads one kind of files."""
+    """Reads one kind of files.
+
+    A base class, too: `scaling` is that of any images and numbers.
+    """
 
     def outline(self) -> Outline:
         """Return what is learned, and whose it is."""
@@ -101,7 +117,10 @@ class Reader(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Labels:
-    """A data set without its samples."""
+    """A data set without its samples.
+
+    `build_labels` makes it; sizes, partitions and `simfed data show` need no more.
+    """
 
     input_shape: tuple[int, ...]
     task: str
@@ -142,11 +161,17 @@ class Labels:
 def build_labels(outline: Outline, task: str) -> Labels:
     """Return classes and owners numbered, targets standardised, a test set drawn.
 
-    Targets are standardised by the training rows; the test set is drawn where the files
-    have none. A class that only test rows have counts like any other. The test set is
-    the same for every seed: it belongs to the data.
+    Targets of a regression are standardised by the training rows. Without test data in
+    the files a fifth of each owner's rows becomes the test set, the same for every
+    seed: it belongs to the data. A class that only test rows have counts like any
+    other.
 
-    Raises: `InputError` that names the array or column and its row.
+    Args:
+        outline: What a reader found.
+        task: `classification` or `regression`; texts are `next-token` in any case.
+
+    Raises:
+        InputError: Names the array or column, and the row.
     """
     place, targets, tests = outline.place, outline.targets, outline.test_targets
     task = "next-token" if outline.tokens else task
@@ -212,7 +237,13 @@ def build_labels(outline: Outline, task: str) -> Labels:
 def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.int64]:
     """Return targets as whole numbers from 0 to classes − 1.
 
-    Raises: `InputError` that names the first row of another one.
+    Args:
+        targets: (n,) numbers; floats must be whole.
+        classes: The number of classes.
+        where: File and array or column, for errors.
+
+    Raises:
+        InputError: Names the first row of another value.
     """
     allowed = f"a class from 0 to {classes - 1}"
     targets = _convert_floats(targets, where)
@@ -224,6 +255,11 @@ def check_targets(targets: np.ndarray, classes: int, where: str) -> NDArray[np.i
 
 
 def _convert_numbers(targets: np.ndarray, where: str) -> NDArray[np.float32]:
+    """Return targets of a regression as float32.
+
+    Raises:
+        InputError: Texts, or a row that is not finite.
+    """
     try:
         values = targets.astype(np.float32)
     except (TypeError, ValueError):
@@ -247,8 +283,12 @@ def refuse_row(
 ) -> None:
     """Raises: `InputError` for the first row of `wrong` with a true value.
 
-    got: what every such row has, or the rows themselves. more: what else the error
-    says.
+    Args:
+        wrong: (n, …) bool.
+        where: File and array or column; the row, counted from 1, is added.
+        allowed: What a row must be.
+        got: What every such row has, or (n,) the rows themselves.
+        more: What else the error says, such as `hint`.
     """
     if (row := find_first_row(wrong)) is not None:
         has = got if isinstance(got, str) else got[row].tolist()
@@ -281,7 +321,21 @@ def _number_classes(
     where: str,
     where_test: str,
 ) -> tuple[tuple[str, ...], NDArray[np.int64], NDArray[np.int64] | None]:
-    """Names of the classes in order, and the targets as their numbers."""
+    """Return names of the classes in order, and the targets as their numbers.
+
+    Classes are the different values of training and test rows together.
+
+    Args:
+        targets: (n,) texts or whole numbers.
+        tests: (m,) those of test rows, or None.
+        place: The file, for errors.
+        where: File and array or column of the training targets.
+        where_test: The same of the test targets.
+
+    Raises:
+        InputError: Texts in one set and numbers in the other, or nearly as many values
+            as rows, which are no classes.
+    """
     everything = targets = _convert_floats(targets, where)
     if tests is not None:
         tests = _convert_floats(tests, where_test)
@@ -325,6 +379,10 @@ def _convert_floats(targets: np.ndarray, where: str) -> np.ndarray:
 def _number_owners(
     outline: Outline,
 ) -> tuple[tuple[str, ...], NDArray[np.int64] | None, NDArray[np.int64] | None]:
+    """Return names of the owners, and the index of each training and test row's owner.
+
+    Names are those of training rows; an owner of test rows alone is an error.
+    """
     if outline.owners is None:
         return (), None, None
     for part, whose in (

@@ -1,7 +1,9 @@
 """Opens a scenario's `dataset`: a registered set, or files of one's own.
 
-Sizes, labels and owners are read without the samples, digests without understanding the
-files.
+Sizes, labels and owners are read without the samples (`labels_in`, `split_of`), digests
+without understanding the files (`files_digest`). What was read last is kept as long as
+names, times of change and sizes of all files stay (`_stamp_files`), as plans, checks
+and the run ask one after another.
 """
 
 from __future__ import annotations
@@ -42,7 +44,15 @@ from simfed.schema.distribution import Distribution
 def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
     """Return the data set that a scenario names, read from where it is kept.
 
-    Raises: `InputError` for files that are missing, damaged, or do not fit together.
+    Args:
+        data: The name of a registered set, or the scenario's section `dataset`.
+        where: The key that asked, for errors.
+
+    Returns:
+        The data set; files of one's own are read once, while they stay as they are.
+
+    Raises:
+        InputError: Files are missing, damaged, or do not fit together.
     """
     if isinstance(data, str):
         return load_dataset(data, where=where)
@@ -52,7 +62,14 @@ def load_data(data: str | DatasetSpec, *, where: str | None = None) -> Dataset:
 
 
 def labels_in(data: DatasetSpec) -> Labels:
-    """Sizes, labels and owners of files of one's own, without their samples."""
+    """Return sizes, labels and owners of files of one's own, without their samples.
+
+    Args:
+        data: The section `dataset` of a scenario, which names files.
+
+    Raises:
+        InputError: Files are missing, damaged, or do not fit together.
+    """
     return _read_labels(data.source, _stamp_files(data))
 
 
@@ -77,7 +94,12 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
 
     Of files of one's own no sample is read.
 
-    Raises: `InputError` where there are too few samples or owners.
+    Args:
+        scenario: Its `dataset.partition`, number of clients and public samples.
+        streams: Those of the run's seed; see `deal`.
+
+    Raises:
+        InputError: There are too few samples or owners.
     """
     named, partition = open_labels(scenario.dataset), scenario.dataset.partition
     sizes: str | tuple[int, int] | Distribution | Floats | None = partition.sizes
@@ -100,9 +122,10 @@ def split_of(scenario: Scenario, streams: Streams) -> Split:
 
 
 def count_held_out(scenario: Scenario, streams: Streams) -> int:
-    """Return the number of samples that held-out owners have.
+    """Return the number of samples, training and test, that held-out owners have.
 
-    Raises: `InputError` as `split_of`, and where the data name no owners.
+    Raises:
+        InputError: As `split_of`, and where the data name no owners.
     """
     named = open_labels(scenario.dataset)
     held = split_of(scenario, streams).held
@@ -114,7 +137,12 @@ def count_held_out(scenario: Scenario, streams: Streams) -> int:
 
 
 def hold_out(dataset: Dataset, held: NDArray[np.int64]) -> Dataset:
-    """Return the data set with all samples of these owners, and no others, as tests."""
+    """Return the data set with all samples of these owners, and no others, as tests.
+
+    Args:
+        dataset: One with owners.
+        held: Numbers of the owners, as `Split.held` has them.
+    """
     parts = [
         [array[np.isin(owners, held)] for array in (images, labels, owners)]
         for images, labels, owners in (
@@ -149,8 +177,18 @@ def public_digest(path: str) -> str:
 def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.ndarray:
     """Return `x` of an npz file: samples as the training set has them, channels first.
 
-    layout: of images in the files, where the scenario says it. Without it the training
-    set's shape tells: an axis of one channel may lack, nothing else is guessed.
+    Args:
+        path: The file, where the scenario says or in a data folder.
+        like: The training set; numbers are converted to its type, shapes must be equal.
+        layout: Of images in the files, where the scenario says it. Without it the
+            training set's shape tells: an axis of one channel may lack, nothing else is
+            guessed.
+
+    Returns:
+        (n, *input_shape), not normalised.
+
+    Raises:
+        InputError: Another shape or type, or numbers that are not finite.
     """
     values = _open_public(path).read("x")
     dtype = like.train_images.dtype
@@ -168,7 +206,12 @@ def public_samples(path: str, like: Dataset, layout: str | None = None) -> np.nd
 def check_public_file(data: DatasetSpec, shape: tuple[int, ...]) -> None:
     """Check a public set's file by its header, beside training samples of this shape.
 
-    Raises: `InputError` for another shape, or fewer samples than `public`.
+    Args:
+        data: The section `dataset`, with its public file and number of public samples.
+        shape: Of one training sample.
+
+    Raises:
+        InputError: Another shape, or fewer samples than `public`.
     """
     path = str(data.public_file)
     (count, *rest), dtype = _open_public(path).header("x")
@@ -179,6 +222,7 @@ def check_public_file(data: DatasetSpec, shape: tuple[int, ...]) -> None:
 
 
 def _open_public(path: str) -> Arrays:
+    """Return the arrays of a public set's file, of which `x` must be one."""
     arrays = Arrays(locate_path(path))
     if "x" not in arrays.names:
         raise InputError(
@@ -194,7 +238,14 @@ def _open_public(path: str) -> Arrays:
 def _arrange_public(
     values: np.ndarray, shape: tuple[int, ...], path: str, layout: str | None
 ) -> np.ndarray:
-    """Return samples of a public set in the shape of the training set's."""
+    """Return samples of a public set in the shape of the training set's.
+
+    Args:
+        values: (n, …) as the file has them.
+        shape: Of one training sample.
+        path: The file, for errors.
+        layout: See `public_samples`.
+    """
     came = values.shape[1:]
     if values.ndim == 4 and (layout == "channels-last" or came != shape):
         moved = np.moveaxis(values, -1, 1)
@@ -260,6 +311,7 @@ def _locate_paths(data: DatasetSpec) -> dict[str, str]:
 
 @lru_cache(maxsize=1)
 def _build_reader(data: DatasetSpec, stamp: Stamp) -> Reader:
+    """Return the reader of the files that a scenario names."""
     data = data.model_copy(update=_locate_paths(data))
     ways: dict[str, Callable[[], Reader]] = {
         "file": lambda: NpzReader(str(data.file), data.task, data.layout),
@@ -273,6 +325,7 @@ def _build_reader(data: DatasetSpec, stamp: Stamp) -> Reader:
 
 
 def _build_table_reader(data: DatasetSpec) -> TableReader:
+    """Return the reader of a table, or of a Hugging Face folder, which holds tables."""
     if data.table is not None:
         train = open_table(data.table)
         test = open_table(data.test, train) if data.test else None
@@ -291,11 +344,13 @@ def _build_table_reader(data: DatasetSpec) -> TableReader:
 
 @lru_cache(maxsize=4)
 def _read_labels(data: DatasetSpec, stamp: Stamp) -> Labels:
+    """Return the labels of files; kept while their `stamp` stays."""
     return build_labels(_build_reader(data, stamp).outline(), data.task)
 
 
 @lru_cache(maxsize=1)
 def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
+    """Return the data set of files; kept while their `stamp` stays."""
     reader, labels = _build_reader(data, stamp), _read_labels(data, stamp)
     samples = reader.samples(test=False)
     if labels.test_rows is None:
@@ -323,6 +378,7 @@ def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
 
 @lru_cache(maxsize=16)
 def _digest_files(data: DatasetSpec, stamp: Stamp) -> str:
+    """Return SHA-256 over keys, relative names, sizes and content of all files."""
     sha = hashlib.sha256()
     places = _list_places(data)
     for key, place in places.items():
@@ -338,6 +394,7 @@ def _digest_files(data: DatasetSpec, stamp: Stamp) -> str:
 
 
 def _list_files(place: Path) -> Iterator[Path]:
+    """Yield a file, or all files below a folder, sorted."""
     if place.is_file():
         yield place
     else:

@@ -22,7 +22,10 @@ _MOST_COLUMNS = 40
 
 @dataclass(frozen=True, eq=False)
 class Owned:
-    """The samples of a scenario's clients."""
+    """The samples of a scenario's clients.
+
+    `count_owned` makes it; `simfed data show`, a run's manifest and reports show it.
+    """
 
     samples: NDArray[np.int64]
     """(clients,)"""
@@ -43,7 +46,9 @@ class Owned:
     def plain(self) -> dict[str, Plain]:
         """Return the record in a run's manifest: sizes, and classes of some clients.
 
-        Clients are in the order of size.
+        Clients are in the order of size, from the smallest to the largest, `MOST_ROWS`
+        of them in equal steps. `samples` are the smallest, the median and the largest
+        size.
         """
         order = np.argsort(self.samples, kind="stable")
         shown = order[
@@ -70,7 +75,15 @@ class Owned:
 
 
 def count_owned(scenario: Scenario, streams: Streams) -> Owned:
-    """Return who owns what in a scenario; of your own files no sample is read."""
+    """Return who owns what in a scenario; of your own files no sample is read.
+
+    Args:
+        scenario: Its data set, partition and clients.
+        streams: Those of the run's seed, so that the split is the run's.
+
+    Raises:
+        InputError: As `split_of`.
+    """
     named = open_labels(scenario.dataset)
     facts, split = named.facts, split_of(scenario, streams)
     samples = np.array([len(part) for part in split.clients])

@@ -4,7 +4,13 @@ The public set is drawn first, from all classes alike; the rest is dealt to the 
 completely unless clients are some of the owners that the data name. All parts are
 disjoint, and a client owns at least one sample. The split depends on the run's seed,
 the labels and owners and the arguments alone, and is drawn for all clients together
-(one more client is another split).
+(one more client is another split). `deal` is the way in; `own.split_of` calls it for a
+scenario.
+
+Sources: Dirichlet proportions of each class over the clients, Q. Li et al., "Federated
+learning on non-IID data silos: an experimental study", ICDE 2022; shards, H. B. McMahan
+et al., "Communication-efficient learning of deep networks from decentralized data",
+AISTATS 2017.
 """
 
 from __future__ import annotations
@@ -56,23 +62,40 @@ def deal(
 ) -> Split:
     """Deal the samples with these labels, `public` ones of them to the server.
 
-    `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after
-    which every client without a sample gets one from the client that then owns most.
-    `iid`: shuffled, then cut into parts whose sizes differ by at most one. `shards`:
-    sorted by label, cut into `shards_per_client` × clients pieces, and dealt at random.
-    `quantity`: shuffled, then cut into parts of log-normal sizes, at least one sample
-    each. `feature`: as `iid`. `natural`: a client is one of `owners` (per sample whose
-    it is); of more owners than clients, some are drawn, in the order of their numbers,
-    and the samples of the others are nobody's.
+    Kinds:
 
-    `sizing` says how many samples each client owns (`dirichlet`, `iid`, `feature`), at
-    the least (all but `shards`; `natural` owners of fewer are no clients), and of how
-    many labels (`dirichlet`). `names` are those of the labels, for errors. Of
-    `held_share` of the owners (`natural`), at least one, neither a client nor the
-    public set has a sample.
+    - `dirichlet`: the samples of each class in proportions drawn from Dir(alpha), after
+      which every client without a sample gets one from the client that then owns most.
+    - `iid`, `feature`: shuffled, then cut into parts whose sizes differ by at most one.
+    - `shards`: sorted by label, cut into `shards_per_client` × clients pieces, and
+      dealt at random.
+    - `quantity`: shuffled, then cut into parts of log-normal sizes, at least one sample
+      each.
+    - `natural`: a client is one of `owners`; of more owners than clients, some are
+      drawn, in the order of their numbers, and the samples of the others are nobody's.
 
-    Draws come from the streams "public", "partition" and "held-out". Raises:
-    `InputError` that names the scenario's key when there are too few samples.
+    Draws come from the streams "public", "partition" and "held-out".
+
+    Args:
+        labels: (n,) of the training samples, (n, length) in texts.
+        streams: Those of the run's seed.
+        clients: The number of clients, at least 1.
+        public: Samples of the server.
+        kind: One of those above.
+        alpha: The concentration of `dirichlet`, above 0: small ones give clients few
+            classes.
+        shards_per_client: Of `shards`, at least 1.
+        sigma: The sd of the sizes' logarithms (`quantity`).
+        owners: (n,) per sample the number of its owner; None: nobody's.
+        sizing: How many samples each client owns (`dirichlet`, `iid`, `feature`), at
+            the least (all but `shards`; `natural` owners of fewer are no clients), and
+            of how many labels (`dirichlet`).
+        names: Those of the labels, for errors.
+        held_share: The share of the owners, at least one of them, of whom neither a
+            client nor the public set has a sample; None: nobody is held out.
+
+    Raises:
+        InputError: Too few samples, owners or labels; it names the scenario's key.
 
     >>> split = deal(np.arange(1000) % 10, Streams(0), clients=7, public=100, alpha=0.1)
     >>> counts = [len(samples) for samples in split.clients]
@@ -152,7 +175,15 @@ def _deal_natural(
     least: int,
     rng: np.random.Generator,
 ) -> tuple[Indices, tuple[Indices, ...]]:
-    """Return the owners that are clients, and what each has beside public samples."""
+    """Return the owners that are clients, and what each has beside public samples.
+
+    Args:
+        owners: (n,) of all samples; None is refused.
+        private: Samples that are not public, ascending.
+        clients: Owners to draw.
+        least: Owners of fewer samples are not drawn.
+        rng: Draws them without replacement.
+    """
     if owners is None:
         raise InputError(
             "a data set that names owners",
@@ -188,7 +219,7 @@ def _deal_quantity(
     sizing: Sizing,
     rng: np.random.Generator,
 ) -> list[Indices]:
-    """Parts of log-normal sizes: one sample each, the rest in these proportions."""
+    """Return parts of log-normal sizes: one sample each, the rest in proportion."""
     exponents = rng.normal(0.0, min(sigma, 1e300), clients)  # finite for any sigma
     sizes = np.exp(exponents - exponents.max())  # at most 1: nothing overflows
     if sizing.says:
@@ -281,6 +312,10 @@ def _fill_empty_clients(parts: list[Indices], rng: np.random.Generator) -> None:
 def _deal_shards(
     labels: np.ndarray, clients: int, shards_per_client: int, rng: np.random.Generator
 ) -> list[Indices]:
+    """Return `shards_per_client` pieces of the samples sorted by label for each client.
+
+    Samples of one label are in random order. Places are those in `labels`.
+    """
     shards = shards_per_client * clients
     if shards > len(labels):
         raise InputError(

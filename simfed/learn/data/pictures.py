@@ -35,8 +35,16 @@ def read_picture(
 ) -> NDArray[np.uint8]:
     """Return (channels, height, width) bytes of a picture.
 
-    Grey pictures have 1 channel, others 3. `pixels`: scaled to so many rows and
-    columns.
+    Args:
+        file: A path, or the open content of one.
+        where: The picture, for errors.
+        pixels: Scaled to so many rows and columns, bilinearly; None: as it is.
+
+    Returns:
+        1 channel of a grey picture, 3 (red, green, blue) of any other.
+
+    Raises:
+        InputError: It cannot be read, or has more than `MOST_PIXELS`.
     """
     from PIL import Image, UnidentifiedImageError  # comes with Matplotlib
 
@@ -75,11 +83,21 @@ def read_picture(
 class FolderReader(Reader):
     """A reader of pictures below `folder`, or below `train` and `test` in it.
 
-    `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are scaled to
-    `pixels`. Names alone are read for sizes.
+    Pictures lie as `CLASS/picture`, or `OWNER/CLASS/picture`. All have one size, or are
+    scaled to `pixels`. For sizes and classes only names are read, and the first
+    picture.
     """
 
     def __init__(self, folder: str, pixels: int | None = None) -> None:
+        """List the pictures, by the endings of their names.
+
+        Args:
+            folder: Without a folder `train` in it a test set is drawn.
+            pixels: The scenario's `dataset.pixels`; None: pictures keep their size.
+
+        Raises:
+            InputError: There is no such folder, no picture, or pictures lie otherwise.
+        """
         self._place, self._pixels = folder, pixels
         root = Path(folder)
         if not root.exists():

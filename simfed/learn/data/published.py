@@ -2,7 +2,11 @@
 
 The digests are the publishers': MNIST's and Fashion-MNIST's of the uncompressed idx
 files, CIFAR-10's of its binary version, into which every other layout is converted
-before it is checked.
+before it is checked. Means and sds of channels are those of the training images, of
+values from 0 to 1, as they are usually given.
+
+Each is registered as a data set of its `name`; a new one is one more `Published` here
+and its facts in `simfed.learn.facts`.
 """
 
 from __future__ import annotations
@@ -25,6 +29,13 @@ _MNIST_CITATION = (
 def _list_idx_files(
     train: int, test: int, digests: tuple[str, str, str, str]
 ) -> dict[str, PublishedFile]:
+    """Return the four files of a set in MNIST's format, 28 × 28 pixels an image.
+
+    Args:
+        train: Training images.
+        test: Test images.
+        digests: SHA-256 of training images and labels, test images and labels.
+    """
     names = (
         "train-images-idx3-ubyte",
         "train-labels-idx1-ubyte",
@@ -39,6 +50,7 @@ def _list_idx_files(
 
 
 def _gzipped(base: str) -> tuple[str, ...]:
+    """Return the addresses of the four files of MNIST's format below `base`."""
     names = _list_idx_files(0, 0, ("",) * 4)
     return tuple(f"{base}/{name}.gz" for name in names)
 

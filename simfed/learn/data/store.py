@@ -4,6 +4,9 @@ A published data set is a fixed list of files with known SHA-256 digests. They a
 by their names: in torchvision's folders of a data folder, anywhere below a place that
 the user names, as published or gzipped, in folders and archives. The digest of their
 content decides.
+
+`Published` is a data set; a `View` (`Folder`, `Archive`) a place where its files may
+be; `published.py` holds the sets, `fetch.py` gets them.
 """
 
 from __future__ import annotations
@@ -65,7 +68,11 @@ def list_data_folders() -> list[Path]:
 
 
 class View(Protocol):
-    """Files by their path, in a folder or an archive."""
+    """Files by their path, in a folder or an archive.
+
+    Attributes:
+        place: The folder or archive, for errors.
+    """
 
     place: Path
 
@@ -107,6 +114,11 @@ class Archive(View):
     """
 
     def __init__(self, place: Path) -> None:
+        """Open an archive and list its files.
+
+        Raises:
+            InputError: It is damaged.
+        """
         self.place = place
         check_file(place)
         with self._readable():
@@ -131,6 +143,7 @@ class Archive(View):
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
+        """Turn what reading a damaged archive raises into an `InputError`."""
         try:
             yield
         except (
@@ -147,7 +160,7 @@ class Archive(View):
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file of a published data set, uncompressed."""
+    """One file of a published data set, uncompressed: what its content must be."""
 
     sha256: str
     size_bytes: int
@@ -157,7 +170,8 @@ class PublishedFile:
 class Published:
     """A data set that others published: what it is, its files, and how to read them.
 
-    Called without arguments it is loaded, as every registered data set is.
+    Called without arguments it is loaded, as every registered data set is. `facts` are
+    known without the files, so that plans and time-only runs need none.
     """
 
     name: str
@@ -272,8 +286,13 @@ class Published:
     def read(self, view: View, *, anywhere: bool = False) -> dict[str, bytes] | None:
         """Return the checked content of the files in `view`; None if none is there.
 
-        anywhere: not in its folders alone. Raises: `InputError` that names a missing,
-        truncated or altered file.
+        Args:
+            view: A folder or archive.
+            anywhere: By their names anywhere in it; else in the set's own folders
+            alone.
+
+        Raises:
+            InputError: Names a missing, truncated or altered file.
         """
         paths: dict[str, list[str]] | None = None
         if anywhere:
@@ -296,7 +315,21 @@ class Published:
     def _find(
         self, view: View, name: str, paths: Mapping[str, list[str]] | None
     ) -> bytes | None:
-        """Return the content of one file, under whichever path it has its digest."""
+        """Return the content of one file, under whichever path it has its digest.
+
+        Args:
+            view: Where to look.
+            name: One of `files`; it may be there gzipped, or as the file that it is
+            made of.
+            paths: Name → paths of files anywhere in the view; None: in the set's
+            folders.
+
+        Returns:
+            None where nothing has the name.
+
+        Raises:
+            InputError: What is there has another digest everywhere.
+        """
         size, trouble = self.files[name].size_bytes, None
         other, convert = self.made_of.get(name, ("", bytes))
 
@@ -330,7 +363,13 @@ class Published:
         return None
 
     def check(self, name: str, content: bytes, place: Path) -> None:
-        """Raises an `InputError` unless `content` is that of the published file."""
+        """Raises an `InputError` unless `content` is that of the published file.
+
+        Args:
+            name: One of `files`.
+            content: What was found, unpacked.
+            place: Where, for errors.
+        """
         expected = self.files[name]
         where = f"{place}: {name}"
         if len(content) < expected.size_bytes:
@@ -348,7 +387,15 @@ class Published:
             )
 
     def install(self, files: Mapping[str, bytes], root: Path) -> Path:
-        """Write the published files below `root`; each appears whole or not at all."""
+        """Write the published files below `root`; each appears whole or not at all.
+
+        Args:
+            files: Name → checked content.
+            root: A data folder, made where it is not there.
+
+        Returns:
+            The set's folder, the first of `folders` below `root`.
+        """
         root.mkdir(parents=True, exist_ok=True)
         folder = root / self.folders[0]
         with tempfile.TemporaryDirectory(prefix=".incoming-", dir=root) as incoming:
@@ -361,7 +408,13 @@ class Published:
 
 
 def gunzip_bytes(packed: bytes, limit_bytes: int, where: str) -> bytes:
-    """Return at most `limit_bytes` + 1 bytes of what is packed."""
+    """Return at most `limit_bytes` + 1 bytes of what is packed.
+
+    A small file may unpack to a huge one, so that the limit comes first.
+
+    Raises:
+        InputError: What is packed is truncated or damaged, at `where`.
+    """
     with (
         suppress(EOFError, gzip.BadGzipFile, zlib.error),
         gzip.open(io.BytesIO(packed)) as file,

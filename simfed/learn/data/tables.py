@@ -1,6 +1,8 @@
 """Reads rows of a CSV, Parquet or Arrow table as samples.
 
-Numbers are standardised, texts are categories.
+Numbers are standardised, texts are categories. The `open_…` functions give a
+`DiskTable` of any kind of file; a `TableReader` makes samples of one, or of two, for
+training and for tests. pyarrow is imported when a table is opened.
 """
 
 from __future__ import annotations
@@ -43,7 +45,10 @@ MOST_VALUES = 1_000
 
 
 class DiskTable(NamedTuple):
-    """A table in one or several files."""
+    """A table in one or several files.
+
+    CSV is in memory, Arrow mapped into it; of Parquet only asked columns are read.
+    """
 
     place: str
     schema: pa.Schema
@@ -54,6 +59,12 @@ class DiskTable(NamedTuple):
 
 @contextmanager
 def _readable(path: str, kind: str) -> Iterator[None]:
+    """Turn what pyarrow raises in the block into an `InputError`.
+
+    Args:
+        path: The file, for errors.
+        kind: What was expected to be there.
+    """
     import pyarrow as pa
 
     try:
@@ -75,7 +86,14 @@ def _hold_table(place: str, table: pa.Table) -> DiskTable:
 
 
 def open_parquet_files(paths: Sequence[str]) -> DiskTable:
-    """Return Parquet files as one table, whose columns are read when asked for."""
+    """Return Parquet files as one table, whose columns are read when asked for.
+
+    Args:
+        paths: Files of the same columns, in the order of rows.
+
+    Raises:
+        InputError: One cannot be read, columns differ, or they unpack to too much.
+    """
     import pyarrow as pa
 
     rows = size = 0
@@ -101,6 +119,10 @@ def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
     """Return Arrow streams as one table, mapped into memory.
 
     Hugging Face's library saves them.
+
+    Args:
+        place: The folder, for errors.
+        files: Streams or files of the same columns, in the order of rows.
     """
     import pyarrow as pa
 
@@ -119,9 +141,14 @@ def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
 def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
     """Return a CSV file with a header line or a Parquet file, told apart by its name.
 
-    train: the table of training rows, where this one has test rows. A CSV's types are
-    guessed of its rows; columns that are texts in `train` are texts here, even if all
-    look like numbers.
+    Args:
+        path: `.csv`, `.parquet` or `.pq`.
+        train: The table of training rows, where this one has test rows. A CSV's types
+            are guessed of its rows; columns that are texts in `train` are texts here,
+            even if all look like numbers.
+
+    Raises:
+        InputError: Another ending, or a file that cannot be read.
     """
     import pyarrow as pa
     from pyarrow import csv
@@ -143,13 +170,11 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
 
 
 class TableReader(Reader):
-    """Columns of numbers become one input each, standardised by the training rows.
+    """A reader of columns: of numbers, of texts, or one of lists or pictures.
 
-    Columns of texts one input per value; columns of equally long lists keep their
-    shape; pictures become bytes.
-
-    A row without a value is refused, or gets the mean or median of its column (the most
-    frequent text, the first in the alphabet at a tie).
+    Columns of numbers become one input each, standardised by the training rows; columns
+    of texts one input per value (1 where the row has it). A column of equally long
+    lists keeps their shape, one of pictures becomes bytes; such a column stands alone.
     """
 
     def __init__(
@@ -163,6 +188,22 @@ class TableReader(Reader):
         missing: str = "refuse",
         layout: str | None = None,
     ) -> None:
+        """Check that the columns can be learned from.
+
+        Args:
+            train: The training rows, and where there is no `test` the test rows, too.
+            test: Test rows, with the same kinds of columns.
+            target: The column that is learned.
+            owner: The column that says whose a row is; None: nobody's.
+            features: The columns to learn from; None: all others.
+            missing: `refuse` a row without a value, or put the `mean` or `median` of
+                the column there (of texts the most frequent, the first in the alphabet
+                at a tie).
+            layout: The scenario's `dataset.layout`, of lists of three axes.
+
+        Raises:
+            InputError: A column is missing or of another kind, or there is no row.
+        """
         self._tables = [table for table in (train, test) if table is not None]
         self._target, self._owner = target, owner
         self._missing, self._asked = missing, layout
@@ -234,7 +275,11 @@ class TableReader(Reader):
         )
 
     def list_inputs(self) -> list[str]:
-        """Return the columns that are learned from, with what may surprise."""
+        """Return the columns that are learned from, with what may surprise.
+
+        That is how many texts one has, and whether it has another value in every row,
+        as an id does, which teaches nothing.
+        """
         said = []
         for name in self._features:
             text = self._kinds[name] == "text"
@@ -289,12 +334,14 @@ class TableReader(Reader):
         return find_layout(self._row_shape, self._asked, where)
 
     def _shape(self) -> tuple[int, ...]:
+        """Return the shape of a sample, channels first."""
         if self._single is not None:
             shape = put_channels_first(self._row_shape, self._layout)
             return (1, *shape) if len(shape) == 2 else shape
         return (sum(map(self._width, self._features)),)
 
     def _width(self, name: str) -> int:
+        """Return how many inputs a column becomes."""
         return len(self._values[name]) if self._kinds[name] == "text" else 1
 
     @cached_property
@@ -319,7 +366,11 @@ class TableReader(Reader):
         return values_of
 
     def _plain(self, table: DiskTable, name: str | None) -> np.ndarray:
-        """Targets or owners: a value in each row."""
+        """Return targets or owners of all rows, (n,): numbers or texts.
+
+        Raises:
+            InputError: Names a row without a value, or a column of another kind.
+        """
         assert name is not None
         column = table.read([name])[name]
         if _classify_type(column.type) == "text":
@@ -342,6 +393,7 @@ class TableReader(Reader):
 
     @cached_property
     def _samples(self) -> list[np.ndarray]:
+        """Samples of training and test rows, as `samples` gives them."""
         read = [table.read(self._features) for table in self._tables]
         if self._single is not None:
             stacks = [
@@ -371,6 +423,15 @@ class TableReader(Reader):
     def _coded(
         self, column: pa.ChunkedArray, name: str, where: str, fill: float | None
     ) -> tuple[NDArray[np.int64], float | None]:
+        """Return the place of each text among the column's values, and the fill.
+
+        Args:
+            column: The texts of all rows.
+            name: The column.
+            where: File and column, for errors.
+            fill: The place that takes missing ones, known from training rows; None: not
+            yet.
+        """
         import pyarrow as pa
         import pyarrow.compute as pc
 
@@ -390,6 +451,7 @@ class TableReader(Reader):
     def _filled(
         self, column: pa.ChunkedArray, where: str, fill: float | None
     ) -> tuple[NDArray[np.float64], float | None]:
+        """Return a column of numbers without gaps, float64, and what fills them."""
         import pyarrow as pa
 
         values = np.array(column.cast(pa.float64(), safe=False).to_numpy(), np.float64)
@@ -411,8 +473,19 @@ class TableReader(Reader):
     ) -> float | None:
         """Put `fill`, or what is chosen of other rows, where a value is missing.
 
-        It is returned; without one the first such row is refused. The other rows are
-        training rows.
+        Args:
+            values: (n,), changed in place.
+            missing: (n,) where there is none.
+            where: File and column, for errors.
+            allowed: What a row must have, for errors.
+            fill: From training rows; None: these are the training rows.
+            choose: Values of the other rows → the fill.
+
+        Returns:
+            The fill, for the test rows; None where missing values are refused.
+
+        Raises:
+            InputError: Names the first row without a value, or no row has one.
         """
         if self._missing == "refuse":
             hint = "missing: median puts one there"
@@ -427,7 +500,15 @@ class TableReader(Reader):
         return fill
 
     def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
-        """Return lists of one shape, or pictures of one size, as one array."""
+        """Return lists of one shape, or pictures of one size, as one array (n, …).
+
+        Args:
+            column: The rows of the column that stands alone.
+            place: The file, for errors.
+
+        Raises:
+            InputError: Names the first row of another shape, or that is not finite.
+        """
         where = f"{place}: column {self._single}"
         assert self._single is not None
         if self._kinds[self._single] == "picture":
@@ -486,7 +567,13 @@ def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
     Where texts stand in place of numbers, the row of the first is named. A column
     without a value fits any kind.
 
-    Raises: `InputError`.
+    Args:
+        train: The table of training rows.
+        test: The table of test rows.
+        name: The column, which both have.
+
+    Raises:
+        InputError: The kinds differ.
     """
     import pyarrow.types as types
 
@@ -505,6 +592,7 @@ def _refuse_other_kind(train: DiskTable, test: DiskTable, name: str) -> None:
 
 
 def _is_number(text: str) -> bool:
+    """Return whether a text is a number."""
     try:
         float(text)
     except ValueError:
@@ -513,6 +601,11 @@ def _is_number(text: str) -> bool:
 
 
 def _classify_type(kind: pa.DataType) -> str:
+    """Return a column's kind: `number`, `text`, `list`, `picture` or `other`.
+
+    Lists may hold lists of numbers; a picture is the struct of bytes and path that
+    Hugging Face's library writes.
+    """
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -543,12 +636,14 @@ def _classify_type(kind: pa.DataType) -> str:
 
 
 def _cast_to_texts(column: pa.ChunkedArray) -> pa.ChunkedArray:
+    """Return a column of dictionary-coded or large texts as plain ones."""
     import pyarrow as pa
 
     return column if column.type == pa.string() else column.cast(pa.string())
 
 
 def _read_pictures(column: pa.ChunkedArray, where: str) -> Iterator[NDArray[np.uint8]]:
+    """Yield the pictures of a column, (channels, height, width), all of one size."""
     from simfed.learn.data.pictures import read_picture
 
     shape = None

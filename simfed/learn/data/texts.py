@@ -60,8 +60,9 @@ def cut_stretches(
 class PublishedTexts(Published):
     """Texts that others published, one per owner.
 
-    The last tenth of each is the test set, so that no test sample overlaps a training
-    one.
+    Stretches of `LENGTH` characters are the samples. The last tenth of each text is the
+    test set, so that no test sample overlaps a training one. The one file is
+    `texts.json`: owner → text.
     """
 
     @property

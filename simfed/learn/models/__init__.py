@@ -5,6 +5,9 @@ returns a `torch.nn.Module` that maps a batch `(n, *input_shape)` of float32 sam
 logits `(n, classes)`: a class with that constructor, or a function. `docs/extending.md`
 shows one of a user's own. A model of text has an attribute `tokens = True`, and maps
 whole numbers `(n, length)` to `(n, length, classes)`; in a regression `classes` is 1.
+
+`build` makes and counts them, `adapters` says what of one trains, `layers` and
+`convpool` are fast parts of LeNets, `…_passes` gradients without a tape.
 """
 
 from simfed.learn.models.build import build_model, count_facts, plain

@@ -1,4 +1,8 @@
-"""What of a model trains: low-rank adapters, the head, or all of it."""
+"""Training of a part of a model: low-rank adapters, the head, or all of it.
+
+`build_model` calls `load_weights`, then `freeze`. What does not train asks for no
+gradients, so a `FlatModel` leaves it out of the vector that travels.
+"""
 
 from __future__ import annotations
 
@@ -26,6 +30,13 @@ class AdaptedLinear(nn.Linear):
     """
 
     def __init__(self, layer: nn.Linear, rank: int, scale: float) -> None:
+        """Take over a layer's weight and bias, which stay as they are.
+
+        Args:
+            layer: The layer beside which the thin ones stand.
+            rank: Of their product, at least 1.
+            scale: The factor of their output (α / rank in the source).
+        """
         nn.Module.__init__(self)
         self.in_features, self.out_features = layer.in_features, layer.out_features
         self.weight, self.bias = layer.weight, layer.bias
@@ -68,7 +79,13 @@ class FrozenNorm(nn.Module):
 def load_weights(module: nn.Module, path: str, model: str) -> None:
     """Copy a file's tensors into a module's parameters and running statistics.
 
-    Raises: `InputError` for tensors that are not the module's.
+    Args:
+        module: A model without adapters yet.
+        path: A safetensors file, or a folder of GPT-2's layout.
+        model: Its name, for errors.
+
+    Raises:
+        InputError: The tensors are not the module's.
     """
     weights, kept = find_weights(path), module.state_dict().keys()
     into: dict[str, Tensor] = dict(module.named_parameters())
@@ -85,8 +102,16 @@ def load_weights(module: nn.Module, path: str, model: str) -> None:
 def freeze(module: nn.Module, spec: PrototypeSpec, model: str) -> None:
     """Leave to training what `spec` says, and add the adapters of which alone it is.
 
-    All else no longer asks for gradients, and batch norm stands still. Raises:
-    `InputError` where there is no such layer.
+    All else no longer asks for gradients; batch norm stands still, and running
+    statistics become frozen parameters, so that none travels.
+
+    Args:
+        module: A model, changed in place.
+        spec: Of its prototype.
+        model: Its name, for errors.
+
+    Raises:
+        InputError: There is no such layer.
     """
     if spec.whole:
         return
@@ -116,5 +141,6 @@ def freeze(module: nn.Module, spec: PrototypeSpec, model: str) -> None:
 
 
 def _replace(module: nn.Module, name: str, layer: nn.Module) -> None:
+    """Put a layer in the place of the one of this dotted name."""
     parent, _, last = name.rpartition(".")
     setattr(module.get_submodule(parent), last, layer)

@@ -36,18 +36,27 @@ def build_model(
 ) -> nn.Module:
     """Return the registered model of this name (or of a factory), drawn from `seed`.
 
-    It has PyTorch's default initialisation; that of a prototype has the weights of its
-    `pretrained`, its adapters, and asks for gradients where it trains.
-
     The weights are exactly those that the module's constructor draws when PyTorch's
     global CPU generator stands at `seed`; that generator is put back to where it was,
     so nobody else's draws move. Module constructors take no generator of their own, and
     swapping the global one's state for the moment of construction is the one way that
     also serves layers of a user's own.
 
-    The module is in training mode, float32, on the CPU. Raises: `InputError` for an
-    unknown name, for samples of a shape that the model cannot take, and when the
-    factory returns something else than a module with trainable float32 parameters.
+    Args:
+        model: A registered name, a factory, or a scenario's prototype; the last has the
+            weights of its `pretrained`, its adapters, and asks for gradients where it
+            trains.
+        input_shape: Of one sample, channels first.
+        classes: The number of classes, or of tokens; 1 in a regression.
+        seed: Of the initial weights.
+
+    Returns:
+        The module in training mode, float32, on the CPU.
+
+    Raises:
+        InputError: An unknown name, samples of a shape that the model cannot take, or a
+            factory that returns something else than a module with trainable float32
+            parameters.
 
     >>> before = torch.get_rng_state()
     >>> model = build_model("lenet5-half", (1, 28, 28), 10, seed=7)
@@ -120,7 +129,16 @@ def count_facts(
 ) -> ModelFacts:
     """Return the facts of a model that is built once for it.
 
-    They are parameters, running statistics, FLOPs of one sample.
+    They are parameters, running statistics, FLOPs of one sample forward and of a step,
+    as PyTorch counts them.
+
+    Args:
+        model: As `build_model` takes it.
+        input_shape: Of one sample.
+        classes: The number of classes.
+
+    Raises:
+        InputError: As `build_model`, and for logits of another shape.
 
     >>> from simfed.learn.catalogue import model_facts
     >>> count_facts("lenet5", (1, 28, 28), 10) == model_facts("lenet5", (1, 28, 28), 10)
@@ -193,6 +211,7 @@ def _call_in_fork(count: Callable[[], int]) -> int:
 
 
 def _find_factory(model: str | Factory | PrototypeSpec) -> tuple[Factory, str]:
+    """Return a model's factory, and its name for errors."""
     if isinstance(model, PrototypeSpec):
         if model.model is None:
             assert model.pretrained is not None
@@ -205,6 +224,7 @@ def _find_factory(model: str | Factory | PrototypeSpec) -> tuple[Factory, str]:
 
 @contextmanager
 def _global_generator_at(seed: int) -> Iterator[None]:
+    """Let PyTorch's global CPU generator stand at `seed` in the block."""
     state = torch.get_rng_state()
     torch.set_rng_state(torch.Generator().manual_seed(seed).get_state())
     try:

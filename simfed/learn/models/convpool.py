@@ -1,7 +1,9 @@
 """Convolution, ReLU and pooling by compiled loops (`simfed/native/convpool.cpp`).
 
 Where the package was built without them, `compiled()` is None and PyTorch's
-convolutions are used.
+convolutions are used. Samples lie in *lanes*: sixteen of them side by side, as the last
+dimension of every tensor here, so that one vector instruction works on as many samples
+and no sample's result depends on another.
 """
 
 from __future__ import annotations
@@ -26,6 +28,12 @@ class Convpool:
     """The compiled loops, with vectors of `width` numbers; which changes no result."""
 
     def __init__(self, library: ctypes.CDLL, width: int) -> None:
+        """Say what the library's functions take.
+
+        Args:
+            library: From `native.layers`.
+            width: Numbers in a vector of this processor, 8 or 16.
+        """
         self.width = width
         self._layer_calls = {
             name: getattr(library, f"simfed_{name}")
@@ -44,7 +52,13 @@ class Convpool:
             call.restype = None
 
     def call(self, name: str, layer: _LayerShape, *tensors: Tensor | None) -> None:
-        """Call a function of the compiled library."""
+        """Call a function of the compiled library on one layer.
+
+        Args:
+            name: `forward`, `weight_gradient` or `input_gradient`.
+            layer: Its shape.
+            tensors: In the order of the C++ function; None: not wanted.
+        """
         pointers = [None if tensor is None else tensor.data_ptr() for tensor in tensors]
         self._layer_calls[name](self.width, ctypes.byref(layer), *pointers)
 
@@ -68,6 +82,7 @@ class _LayerShape(ctypes.Structure):
     ]  # fmt: skip
 
     def pooled(self, blocks: int, dtype: torch.dtype = torch.float32) -> Tensor:
+        """Return room for the layer's output in lanes."""
         return _make_lanes(
             blocks, self.outputs, self.pooled_height, self.pooled_width, dtype=dtype
         )
@@ -93,9 +108,9 @@ class _Kept:
 class ConvpoolPair:
     """Two layers in a row, the first with padding 2, the second without.
 
-    The weights and biases are read at each call. What `forward` keeps goes to
-    `backward` or to `give_back`; room is used again by whoever has layers of the same
-    shape.
+    Each is a 5 × 5 convolution, ReLU and the maximum over 2 × 2 windows. The weights
+    and biases are read at each call. What `forward` keeps goes to `backward` or to
+    `give_back`; room is used again by whoever has layers of the same shape.
     """
 
     _room: dict[tuple[int, ...], list[_Kept]] = {}  # noqa: RUF012 (shared on purpose)
@@ -129,9 +144,14 @@ class ConvpoolPair:
         self._key = (*shape, *outputs)
 
     def forward(self, samples: Tensor, *, keep: bool) -> tuple[Tensor, _Kept]:
-        """Return (n, features) of (n, channels, height, width), and kept values.
+        """Return features and kept values.
 
-        The latter are for `backward`, if `keep`.
+        Args:
+            samples: (n, channels, height, width).
+            keep: Note where each maximum came from, for `backward`.
+
+        Returns:
+            (n, features), and what `backward`, `backward_each` or `give_back` takes.
         """
         samples = samples.float().contiguous()
         n = len(samples)
@@ -166,7 +186,13 @@ class ConvpoolPair:
         return features, room
 
     def backward(self, gradient: Tensor, room: _Kept, into: list[Tensor]) -> None:
-        """Add to the parameters' gradients, in their order, given the features'."""
+        """Add to the parameters' gradients, and give the room back.
+
+        Args:
+            gradient: (n, features), that in the features.
+            room: From `forward` with `keep`.
+            into: Gradients of weights and biases in their order, changed in place.
+        """
         blocks = self._pull_back(gradient, room)
         sums = [_make_lanes(*parameter.shape).zero_() for parameter in self._parameters]
         self._add_weight_gradients(room, slice(0, blocks), sums)
@@ -175,9 +201,16 @@ class ConvpoolPair:
         self.give_back(room)
 
     def backward_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
-        """Return (n, entries) of each parameter: the gradients of each sample.
+        """Return the gradients of each sample, and give the room back.
 
-        A sample is a lane.
+        A sample is a lane, so that its gradient is only kept apart.
+
+        Args:
+            gradient: (n, features), that in the features.
+            room: From `forward` with `keep`.
+
+        Returns:
+            (n, entries) of each parameter.
         """
         blocks = self._pull_back(gradient, room)
         sums = [
@@ -191,9 +224,9 @@ class ConvpoolPair:
         return [lanes.transpose(1, 2).flatten(0, 1)[: len(gradient)] for lanes in sums]
 
     def _pull_back(self, gradient: Tensor, room: _Kept) -> int:
-        """Gradients behind both layers, from that in the features.
+        """Bring the gradient in the features behind both layers.
 
-        How many blocks they fill.
+        Returns the number of blocks of lanes that the samples fill.
         """
         gradient, loops = gradient.contiguous(), self._loops
         blocks = self._first.blocks = self._second.blocks = -(-len(gradient) // LANES)
@@ -228,6 +261,7 @@ class ConvpoolPair:
         self._room.setdefault(self._key, []).append(room)
 
     def _take(self, blocks: int) -> _Kept:
+        """Return room for so many blocks, used before where it can be."""
         self._first.blocks = self._second.blocks = blocks
         free = self._room.setdefault(self._key, [])
         room = free.pop() if free else None

@@ -1,4 +1,7 @@
-"""The passes of the built-in LeNets by compiled convolutions."""
+"""The passes of the built-in LeNets by compiled convolutions.
+
+`LeNet5.passes` names them; `choose_passes` asks `suit`.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,9 @@ from simfed.learn.passes import SMALL_CHUNK, Loss, Passes
 class LeNetPasses(Passes):
     """The passes of the built-in LeNets on a CPU, by hand.
 
-    Convolutions are compiled where the package was built with a compiler.
-
-    Same values as the modules'; gradients equal up to float32 rounding. At these sizes
-    a tape costs as much as the arithmetic.
+    Convolutions are compiled; the three linear layers behind them are PyTorch's
+    products. Same values as the modules'; gradients equal up to float32 rounding. At
+    these sizes a tape costs as much as the arithmetic.
     """
 
     def __init__(self, model: FlatModel, chunk: int = SMALL_CHUNK) -> None:
@@ -47,7 +49,8 @@ class LeNetPasses(Passes):
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
         """Return whether the passes are of this model.
 
-        Pooling windows must fit without rest.
+        That is a LeNet as it was built, all of which trains, on images whose pooling
+        windows fit without rest, where the loops were compiled.
         """
         return (
             compiled() is not None
@@ -62,6 +65,7 @@ class LeNetPasses(Passes):
 
     @torch.inference_mode()  # views and versions need no account
     def _logits(self, samples: Tensor) -> Tensor:
+        """Return the logits of samples, without keeping anything."""
         layers = self._layers_for(samples)
         features, room = layers.forward(samples, keep=False)
         layers.give_back(room)
@@ -97,8 +101,12 @@ class LeNetPasses(Passes):
     ) -> tuple[Tensor, Tensor]:
         """Return the loss behind the linear layers, and its gradient in the features.
 
-        Their own gradients are added; of the last layer alone where nothing `below` it
-        asks for gradients.
+        Args:
+            features: (n, features) of the convolutions.
+            loss: Of the logits.
+            into: Gradients of the linear layers, added to.
+            below: Whether anything below the last layer asks for gradients; else only
+                the last layer's own are added.
         """
         *inputs, logits = features, *self._classify(features)
         value, gradient = loss(logits)
@@ -123,10 +131,11 @@ class LeNetPasses(Passes):
         clip: float,
         into: Tensor,
     ) -> Tensor:
-        """Return the sum of clipped gradients, as `Passes` does.
+        """Return the sum of losses, and add clipped gradients, as `Passes` does.
 
         A product of a layer's input and output gradient has the product of their norms,
-        and the compiled loops keep samples apart anyhow.
+        and the compiled loops keep samples apart anyhow, so that norms cost little and
+        only the shares of samples are multiplied in at the end.
         """
         layers, n = self._layers_for(samples), len(samples)
         features, room = layers.forward(samples, keep=True)
@@ -163,6 +172,7 @@ class LeNetPasses(Passes):
         return value * n
 
     def _layers_for(self, samples: Tensor) -> ConvpoolPair:
+        """Return the convolutions, made for the shape of the first samples."""
         if self._layers is None:
             self._layers = ConvpoolPair(
                 self._loops, self._parameters, tuple(samples.shape[1:])
@@ -199,8 +209,10 @@ def _read_shape(layer: nn.Conv2d) -> tuple[object, ...]:
 
 
 def _build_shape(padding: int) -> tuple[object, ...]:
+    """Return the numbers of `_read_shape` of a 5 × 5 convolution with this padding."""
     return (5, 5), (1, 1), (padding, padding), (1, 1), 1, "zeros", True
 
 
 def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
+    """Return the gradient before ReLU, as PyTorch computes it from the output."""
     return torch.ops.aten.threshold_backward(gradient, output, 0)

@@ -8,7 +8,10 @@ from torch import Tensor, nn
 
 
 class LogisticRegression(nn.Module):
-    """One linear layer on the flattened sample: 7,850 parameters for MNIST."""
+    """One linear layer on the flattened sample: 7,850 parameters for MNIST.
+
+    It takes samples of any shape of numbers, and is a linear regression with one class.
+    """
 
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()

@@ -1,4 +1,8 @@
-"""Passes of linear layers and activations, by hand, for one model or many."""
+"""Passes of linear layers and activations, by hand, for one model or many.
+
+Weights are *rows* (m, d): a flat vector of each of m models, of which every layer views
+its own part, so that one product of stacks of matrices serves all models.
+"""
 
 from __future__ import annotations
 
@@ -62,8 +66,12 @@ class _Linear:
     ) -> None:
         """Write the parameters' gradients to their places in the rows of `into`.
 
-        They follow from that in the outputs. With `rate`, take so many times these from
-        what is there.
+        Args:
+            outer: (m, n, outputs), the gradients in the outputs.
+            x: (m, n, inputs), the inputs.
+            into: (m, d), changed in place.
+            rate: Take so many times the gradients from what is there; None: overwrite
+            it.
         """
         # a product of its own: where rows are not neighbours, one into them would be
         # made row by row
@@ -74,13 +82,19 @@ class _Linear:
             _put(self.bias(into), outer.sum(1, keepdim=True), rate)
 
     def input_gradient(self, outer: Tensor, rows: Tensor) -> Tensor:
-        """Return the gradient in its inputs, (models, samples, inputs)."""
+        """Return the gradient in its inputs, (m, n, inputs).
+
+        Args:
+            outer: (m, n, outputs), the gradients in the outputs.
+            rows: (m, d), the weights.
+        """
         return torch.bmm(
             outer, self.weight(rows), out=_make_products(outer, self.inputs)
         )
 
 
 def _put(into: Tensor, gradient: Tensor, rate: float | None) -> None:
+    """Write a gradient, or take `rate` times it from what is there."""
     if rate is None:
         into.copy_(gradient)
     else:
@@ -131,7 +145,7 @@ class LinearPasses(Passes):
     def suit(model: FlatModel, input_shape: tuple[int, ...]) -> bool:
         """Return whether the module is such a chain on flattened samples.
 
-        Its layers are trainable.
+        All of it must be trainable.
         """
         layers = _find_layers(model.module)
         flat = not isinstance(model.module, nn.Sequential) or (
@@ -169,7 +183,7 @@ class LinearPasses(Passes):
         clip: float,
         into: Tensor,
     ) -> Tensor:
-        """Return the sum of clipped gradients, as `Passes` does.
+        """Return the sum of losses, and add clipped gradients, as `Passes` does.
 
         The product of a layer's input and output gradient has the product of their
         norms, so that no sample's gradient is ever made.
@@ -248,7 +262,10 @@ class LinearPasses(Passes):
 def _backpropagate_through(activation: str, gradient: Tensor, output: Tensor) -> Tensor:
     """Return the gradient before an activation, as PyTorch computes it.
 
-    `output` is what the activation put out.
+    Args:
+        activation: As in `_Linear`.
+        gradient: (m, n, outputs), behind it.
+        output: What the activation put out.
     """
     aten = torch.ops.aten
     if activation == "relu":
@@ -316,6 +333,7 @@ def _pair_activations(
 
 
 def _is_hooked(module: nn.Module) -> bool:
+    """Return whether a module has hooks, which a pass by hand would skip."""
     return any(
         part._forward_hooks or part._forward_pre_hooks or part._backward_hooks
         for part in module.modules()

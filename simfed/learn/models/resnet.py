@@ -10,6 +10,7 @@ from simfed.learn.facts import check_image_shape
 
 
 def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+    """Return a convolution without bias that keeps height and width at stride 1."""
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
 
 
@@ -18,7 +19,10 @@ def _group_norm(channels: int) -> nn.Module:
 
 
 class _BasicBlock(nn.Module):
-    """Two normalised 3×3 convolutions beside an identity or projected shortcut."""
+    """Two normalised 3×3 convolutions beside an identity or projected shortcut.
+
+    `stride` halves height and width at 2; `norm` makes a norm of so many channels.
+    """
 
     def __init__(
         self, inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]

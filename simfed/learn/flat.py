@@ -46,11 +46,12 @@ class FlatModel:
             for name, buffer in owner._buffers.items()
             if buffer is not None and buffer.is_floating_point()
         ]
+        self._buffers = [buffer for _, _, buffer in self._slots]
         self._counters = [
             (b, b.clone()) for b in module.buffers() if not b.is_floating_point()
         ]
         self.weights = _flatten([p.detach() for p in self._parameters])
-        self.statistics = _flatten([buffer for _, _, buffer in self._slots])
+        self.statistics = _flatten(self._buffers)
         self.begins = 0
         """Where the weights begin that ask for gradients; see `hold`."""
         self._holds: tuple[Tensor, int] | None = None
@@ -91,7 +92,7 @@ class FlatModel:
         return named_views
 
     def _split_statistics(self, flat: Tensor) -> Iterator[Tensor]:
-        return _split_flat(flat, [buffer for _, _, buffer in self._slots])
+        return _split_flat(flat, self._buffers)
 
     def accumulate_into(self, gradient: Tensor | None) -> None:
         """Let `backward()` add to `gradient`, a flat vector of length d, from now on.

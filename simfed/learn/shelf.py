@@ -14,7 +14,7 @@ import mmap
 import pickle
 from collections.abc import Callable
 from math import prod
-from typing import Any, NamedTuple, NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -57,21 +57,10 @@ def share_memory(size_bytes: int) -> Tensor:
     return torch.frombuffer(block, dtype=torch.uint8)
 
 
-class Slot(NamedTuple):
-    """The place of a tensor in the memory that processes share."""
-
-    process: int
-    number: int
-    """No other tensor of this process has it."""
-    start: int
-    shape: tuple[int, ...]
-    dtype: int
-    """The number of the type, of `_DTYPES`."""
-
-
 Place = tuple[Any, ...]
-"""A tensor as it travels: the cells of its `Slot`, or its raw numbers, their type and
-shape."""
+"""A tensor as it travels: (process, number, start, shape, type), where it lies in that
+process's memory, with a number that no other tensor of the process has, and its type's
+in `_DTYPES`; or its raw numbers, their type and shape."""
 
 
 class Shelf:
@@ -157,7 +146,7 @@ class Shelf:
         self._at, self._number = start + length, self._number + 1
         shape = tuple(tensor.shape)
         place = self.process, self._number, start, shape, _NUMBER_OF[tensor.dtype]
-        self._view(Slot(*place)).copy_(tensor.detach())
+        self._view(*place).copy_(tensor.detach())
         self._placed[id(tensor)] = tensor, version, place
         self._own.append(id(tensor))
         self._seen[self.process, self._number] = tensor
@@ -169,12 +158,11 @@ class Shelf:
             data, kind, shape = place
             # PyTorch's own memory is aligned alike everywhere
             return torch.tensor(np.frombuffer(data, kind).reshape(shape))
-        slot = Slot(*place)
-        key = slot.process, slot.number
+        key = process, _ = place[:2]
         tensor = self._seen.get(key)
         if tensor is None:
-            tensor = self._seen[key] = self._view(slot)
-            if slot.process != self.process:  # and back, it goes as it came
+            tensor = self._seen[key] = self._view(*place)
+            if process != self.process:  # and back, it goes as it came
                 self._placed[id(tensor)] = tensor, tensor._version, place
         return tensor
 
@@ -182,13 +170,14 @@ class Shelf:
         """Return the tensor of a place, copied where it is another process's."""
         if isinstance(place[0], bytes) or place[0] == self.process:
             return self._get(*place)
-        return self._view(Slot(*place)).clone()
+        return self._view(*place).clone()
 
-    def _view(self, slot: Slot) -> Tensor:
-        dtype = _DTYPES[slot.dtype]
-        size = prod(slot.shape) * dtype.itemsize
-        part = self._parts[slot.process][slot.start : slot.start + size]
-        return part.view(dtype).view(slot.shape)
+    def _view(
+        self, process: int, _: int, start: int, shape: tuple[int, ...], kind: int
+    ) -> Tensor:
+        dtype = _DTYPES[kind]
+        size = prod(shape) * dtype.itemsize
+        return self._parts[process][start : start + size].view(dtype).view(shape)
 
 
 def take(*place: Any) -> NoReturn:

@@ -14,18 +14,14 @@ from simfed.ground.lazy import load_names
 
 _HOMES = {
     "Cached": "cached",
-    "Trajectory": "store",
     "TrajectoryStore": "store",
     "digest_named_data": "key",
     "learning_key": "key",
-    "learning_setup": "key",
 }
 
 __all__ = [
     "Cached",
-    "Trajectory",
     "TrajectoryStore",
     "learning_key",
-    "learning_setup",
 ]
 __getattr__ = load_names(__name__, _HOMES)

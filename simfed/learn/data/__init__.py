@@ -20,7 +20,6 @@ from simfed.learn.data.own import (
     labels_in,
     load_data,
     public_digest,
-    public_samples,
     split_of,
 )
 from simfed.learn.data.partition import Split, deal
@@ -50,6 +49,5 @@ __all__ = [
     "load_data",
     "load_dataset",
     "public_digest",
-    "public_samples",
     "split_of",
 ]

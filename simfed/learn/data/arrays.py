@@ -209,34 +209,29 @@ class NpzReader(Reader):
     @override
     def outline(self) -> Outline:
         shape = self._shapes["train"]
-        owners = self._owners("train")
-        targets = self._column("y_train", "target")
-        tests = self._column("y_test", "target") if self._has_test else None
-        places = tuple(f"{self.arrays.path}: y_{part}" for part in ("train", "test"))
+        parts = ("train", "test") if self._has_test else ("train",)
+        names = self.arrays.names
+        owned = [f"owner_{part}" for part in parts if "owner_train" in names]
+        owners = [self._column(name, "owner") for name in owned if name in names]
+        targets = [self._column(f"y_{part}", "target") for part in parts]
+        places = tuple(f"{self.arrays.path}: y_{part}" for part in parts)
         classes: tuple[str, ...] = ()
-        if self._task == "classification" and targets.dtype.kind in "iub":
-            targets = check_targets(targets, MOST_CLASSES, places[0])
-            largest = targets.max(initial=0)
-            if tests is not None:
-                tests = check_targets(tests, MOST_CLASSES, places[1])
-                largest = max(largest, tests.max(initial=0))
+        if self._task == "classification" and targets[0].dtype.kind in "iub":
+            targets = [
+                check_targets(column, MOST_CLASSES, place)
+                for column, place in zip(targets, places, strict=True)
+            ]
+            largest = max(column.max(initial=0) for column in targets)
             classes = tuple(map(str, range(int(largest) + 1)))
         return Outline(
             self.arrays.path,
             shape,
             targets,
             owners,
-            tests,
-            self._owners("test") if self._has_test and owners is not None else None,
             classes,
             target_places=places,
             layout=self._layouts["train"],
         )
-
-    def _owners(self, part: str) -> np.ndarray | None:
-        """Return the owner of each row of a set, (n,); None where the file has none."""
-        name = f"owner_{part}"
-        return self._column(name, "owner") if name in self.arrays.names else None
 
     def _column(self, name: str, thing: str) -> np.ndarray:
         """Return an array (n,) or (n, 1) as (n,).

@@ -133,11 +133,8 @@ class TorchvisionReader(Reader):
         return Outline(
             str(self.place),
             images.shape[1:],
-            labels,
-            None,
-            tests,
-            None,
-            tuple(map(str, range(max(2, classes)))),
+            [labels, tests],
+            classes=tuple(map(str, range(max(2, classes)))),
         )
 
     @override

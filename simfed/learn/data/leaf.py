@@ -93,16 +93,13 @@ class LeafReader(Reader):
             for read in self._read
         ]
         owners = [np.array(names) for *_, names in self._read]
-        has_test = len(targets) > 1
         return Outline(
             self._place,
             self._shape,
-            targets[0],
-            owners[0],
-            targets[1] if has_test else None,
-            owners[1] if has_test else None,
-            tuple(self._alphabet) if self._is_text else (),
-            self._is_text,
+            targets,
+            owners,
+            classes=tuple(self._alphabet) if self._is_text else (),
+            tokens=self._is_text,
         )
 
     def _following(

@@ -9,6 +9,7 @@ here, for all readers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -32,12 +33,11 @@ class Outline:
     place: str
     """The file or folder, for errors."""
     input_shape: tuple[int, ...]
-    targets: np.ndarray
-    """(n,) texts or whole numbers, or numbers to be regressed on."""
-    owners: np.ndarray | None = None
-    """(n,) texts or numbers."""
-    test_targets: np.ndarray | None = None
-    test_owners: np.ndarray | None = None
+    targets: Sequence[np.ndarray]
+    """(n,) texts or whole numbers, or numbers to be regressed on: of the training rows,
+    then of the test rows, where files have these."""
+    owners: Sequence[np.ndarray] = ()
+    """(n,) texts or numbers, of the same sets; empty: the files name none."""
     classes: tuple[str, ...] = ()
     """Names of the classes, whose numbers the targets then are; empty: the targets are
     names."""
@@ -173,7 +173,8 @@ def build_labels(outline: Outline, task: str) -> Labels:
     Raises:
         InputError: Names the array or column, and the row.
     """
-    place, targets, tests = outline.place, outline.targets, outline.test_targets
+    place, (targets, *more) = outline.place, outline.targets
+    tests = more[0] if more else None
     task = "next-token" if outline.tokens else task
     where, where_test, *_ = (
         *outline.target_places,
@@ -383,26 +384,24 @@ def _number_owners(
 
     Names are those of training rows; an owner of test rows alone is an error.
     """
-    if outline.owners is None:
+    if not outline.owners:
         return (), None, None
-    for part, whose in (
-        ("owners", outline.owners),
-        ("test owners", outline.test_owners),
-    ):
-        if whose is not None and whose.dtype.kind == "f":
+    for part, whose in zip(("owners", "test owners"), outline.owners, strict=False):
+        if whose.dtype.kind == "f":
             where = f"{outline.place}: {part}"
             refuse_row(np.isnan(whose), where, "an owner of every row", got="NaN")
-    values, numbers = np.unique(outline.owners, return_inverse=True)
-    names, test = tuple(map(str, values.tolist())), None
-    if outline.test_owners is not None:
-        test = np.searchsorted(values, outline.test_owners).clip(max=len(values) - 1)
+    values, numbers = np.unique(outline.owners[0], return_inverse=True)
+    test = None
+    for whose in outline.owners[1:]:
+        test = np.searchsorted(values, whose).clip(max=len(values) - 1)
         refuse_row(
-            values[test] != outline.test_owners,
+            values[test] != whose,
             f"{outline.place}: test owners",
             "owners that have training samples, too",
-            got=outline.test_owners,
+            got=whose,
             problem="an owner without training samples",
         )
+    names = tuple(map(str, values.tolist()))
     return names, numbers.reshape(-1).astype(np.int64), test
 
 

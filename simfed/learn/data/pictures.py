@@ -135,15 +135,8 @@ class FolderReader(Reader):
             for files in self._files
             if self._owned
         ]
-        has_test = len(targets) > 1
-        return Outline(
-            self._place,
-            self._read(self._files[0][0]).shape,
-            targets[0],
-            owners[0] if owners else None,
-            targets[1] if has_test else None,
-            owners[1] if has_test and owners else None,
-        )
+        shape = self._read(self._files[0][0]).shape
+        return Outline(self._place, shape, targets, owners)
 
     @override
     def samples(self, test: bool) -> np.ndarray:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -263,10 +263,8 @@ class TableReader(Reader):
         return Outline(
             train.place,
             self._shape(),
-            targets[0],
-            owners[0] if owners else None,
-            targets[1] if len(targets) > 1 else None,
-            owners[1] if len(owners) > 1 else None,
+            targets,
+            owners,
             self._class_names(),
             target_places=tuple(
                 f"{table.place}: column {self._target}" for table in self._tables
@@ -514,18 +512,12 @@ class TableReader(Reader):
         if self._kinds[self._single] == "picture":
             return np.stack(list(_read_pictures(column, where)))
         rows: list[NDArray[np.float32]] = []
-        try:
-            for value in column.to_pylist():
+        for number, value in enumerate(column.to_pylist(), 1):
+            with suppress(TypeError, ValueError):
                 rows.append(np.asarray(value, np.float32))
-                if rows[-1].shape != rows[0].shape:
-                    rows.pop()
-                    raise ValueError
-        except (TypeError, ValueError):
-            raise InputError(
-                "lists of numbers, all of one shape",
-                where=f"{where}, row {len(rows) + 1}",
-                got="another one",
-            ) from None
+            if len(rows) < number or rows[-1].shape != rows[0].shape:
+                allowed, at = "lists of numbers, all of one shape", f"row {number}"
+                raise InputError(allowed, where=f"{where}, {at}", got="another one")
         stacked = np.stack(rows)
         check_finite(stacked, where)
         return stacked

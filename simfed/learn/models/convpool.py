@@ -156,29 +156,14 @@ class ConvpoolPair:
         samples = samples.float().contiguous()
         n = len(samples)
         room = self._take(-(-n // LANES))
-        loops, (weight1, bias1, weight2, bias2) = self._loops, self._parameters
-        corners = room.corners if keep else (None, None)
+        loops, corners = self._loops, room.corners if keep else (None, None)
         loops.side_by_side(
             samples.data_ptr(), n, *self._shape, 2, room.samples.data_ptr()
         )
-        loops.call(
-            "forward",
-            self._first,
-            room.samples,
-            weight1,
-            bias1,
-            room.pooled[0],
-            corners[0],
-        )
-        loops.call(
-            "forward",
-            self._second,
-            room.pooled[0],
-            weight2,
-            bias2,
-            room.pooled[1],
-            corners[1],
-        )
+        for at, layer in enumerate((self._first, self._second)):
+            x = room.pooled[0] if at else room.samples
+            parameters = self._parameters[2 * at : 2 * at + 2]
+            loops.call("forward", layer, x, *parameters, room.pooled[at], corners[at])
         features = samples.new_empty(n, self.features)
         loops.one_by_one(
             room.pooled[1].data_ptr(), n, self.features, features.data_ptr()

@@ -455,6 +455,7 @@ def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
 
 
 def _embedding(classes: int, width: int) -> _Layer:
+    """Return an embedding of so many tokens; looking up costs no FLOPs."""
     return _Layer("embed", classes * width, 0, 0, ((classes, width),))
 
 

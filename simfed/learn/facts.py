@@ -67,7 +67,11 @@ def check_image_shape(
 
 
 def check_token_shape(model: str, input_shape: tuple[int, ...]) -> tuple[int, ...]:
-    """Return `input_shape` as (characters,), or an `InputError`."""
+    """Return `input_shape` as (characters,).
+
+    Raises:
+        InputError: Samples are no texts.
+    """
     if len(input_shape) != 1 or input_shape[0] < 1:
         raise InputError(
             f"texts (characters,) for model {model}", got=tuple(input_shape)

@@ -82,9 +82,8 @@ class Classification:
 
     def each(self, outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Return 1 for each right answer, and the cross-entropies."""
-        return (outputs.argmax(1) == targets).double(), _list_cross_entropies(
-            outputs, targets
-        )
+        right = (outputs.argmax(1) == targets).double()
+        return right, _list_cross_entropies(outputs, targets)
 
     def scores(self, outputs: Tensor) -> Tensor | None:
         """Return the logits where more than the accuracy is measured."""

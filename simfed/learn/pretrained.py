@@ -185,7 +185,13 @@ _FIXED = {
 def read_config(folder: str) -> GPT2Config:
     """Return the sizes that a folder's `config.json` says.
 
-    Dropout is not read: there is none. Raises: `InputError` for another layout.
+    Dropout is not read: there is none.
+
+    Args:
+        folder: As Hugging Face's library saves it.
+
+    Raises:
+        InputError: Another layout than GPT-2's, or a size that is none.
     """
     path = str(Path(folder) / BASE_FILES[0])
     config = read_json(path)
@@ -199,7 +205,8 @@ def read_config(folder: str) -> GPT2Config:
     sizes: dict[str, Any] = {
         key: config.get(key, default) for key, default in _KEYS.items()
     }
-    sizes["n_inner"] = sizes["n_inner"] or 4 * int(sizes["n_embd"] or 0)
+    if sizes["n_inner"] is None and isinstance(sizes["n_embd"], int):
+        sizes["n_inner"] = 4 * sizes["n_embd"]
     for key, size in sizes.items():
         whole = key != "layer_norm_epsilon"
         number = isinstance(size, int if whole else (int, float))

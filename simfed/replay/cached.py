@@ -63,7 +63,7 @@ class Cached(Journaled):
             charged: Tells apart runs that charge messages otherwise, whose sizes differ
                 though they learn the same.
             state_every: Merges between two kept states; doubled where too many were
-            kept.
+                kept.
         """
         super().__init__(tasks, Journal(Path(), appends=False))
         self._build, self._trajectory, self._charged = build, trajectory, charged

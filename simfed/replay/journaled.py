@@ -113,7 +113,7 @@ class Journaled:
             journal: Answers of an earlier run, or a new one.
             real: None where everything must be in the journal.
             live: The journal is new; else `take_up` says from when on there is
-            learning.
+                learning.
             elsewhere: Clients are real, and of what they lose no size is known.
         """
         self.real, self.journal = real, journal
@@ -215,8 +215,7 @@ class Journaled:
 
         Returns:
             The contribution; its task has the sizes of the download, where they depend
-            on
-            what is learned.
+            on what is learned.
         """
         self._settle_lost(task.client)
         of_edge = "" if edge is None else edge.task.label

@@ -116,7 +116,7 @@ class TrajectoryStore:
 
         Raises:
             InputError: No key begins so, or it is empty, as a shell's unset variable
-            is.
+                is.
         """
         chosen = [k for k in self._kept() if key is None or k.key.startswith(key)]
         # a shell's unset variable is not "all"
@@ -370,6 +370,7 @@ class Trajectory:
                 number = self._read_lines[part.name] = (
                     self._read_lines.get(part.name, 0) + 1
                 )
+                # [node, fact, digest of [node, fact]]
                 step, _, digest = line.decode(errors="replace").rpartition(",")
                 if digest == f'"{self._digest(step + "]")}"]':
                     node, fact, _ = json.loads(line)

@@ -149,7 +149,7 @@ class NpzReader(Reader):
 
         Raises:
             InputError: `x_train` or `y_train` is missing, or one of `x_test` and
-            `y_test`.
+                `y_test`.
         """
         self.arrays = Arrays(path)
         self._task, self._asked = task, layout
@@ -196,6 +196,7 @@ class NpzReader(Reader):
             layout = self._layouts[part] = find_layout(
                 shape[1:], self._asked, f"{path}: x_{part}"
             )
+            # bytes of two axes are grey, and lack the axis of channels
             grey = len(shape) == 3 and dtype == np.uint8
             shapes[part] = *[1] * grey, *put_channels_first(shape[1:], layout)
         if self._has_test and shapes["test"] != shapes["train"]:

@@ -25,11 +25,15 @@ CIFAR_ROW_BYTES = 1 + 3 * 32 * 32
 def read_idx(content: bytes, name: str = "idx file") -> NDArray[np.uint8]:
     """Return the array of unsigned bytes in an idx file, the format of MNIST.
 
-    Shares its memory.
-
     The header is 0, 0, the type code 8, the number of axes, then each axis as a
-    big-endian 32-bit integer. Raises: `InputError` for anything else and for a file of
-    another length.
+    big-endian 32-bit integer.
+
+    Args:
+        content: The file's, uncompressed; the array shares its memory.
+        name: The file, for errors.
+
+    Raises:
+        InputError: Another type or no header, or another length than it says.
 
     >>> read_idx(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9])).tolist()
     [7, 8, 9]

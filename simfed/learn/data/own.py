@@ -74,7 +74,10 @@ def labels_in(data: DatasetSpec) -> Labels:
 
 
 def open_labels(data: DatasetSpec) -> Dataset | Labels:
-    """Return what has labels and owners; of your own files no sample is read."""
+    """Return a registered set as a whole, of files of one's own only the labels.
+
+    Both have `train_labels`, `train_owners` and `facts`.
+    """
     return load_data(data) if data.name is not None else labels_in(data)
 
 

@@ -279,9 +279,10 @@ def _cut_sized(
 def _draw_proportions(
     clients: int, alpha: float, rng: np.random.Generator
 ) -> NDArray[np.float64]:
-    """Return one draw from Dir(alpha).
+    """Return one draw from Dir(alpha): (clients,) shares that sum to 1.
 
-    For an alpha so small that it underflows, its limit: one takes all.
+    Where alpha is so small that the draw underflows, its limit is drawn: one client
+    takes all.
     """
     drawn: NDArray[np.float64] = rng.dirichlet(np.full(clients, alpha))
     if np.isfinite(drawn).all() and abs(drawn.sum() - 1) < 1e-6:

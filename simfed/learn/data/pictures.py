@@ -73,11 +73,7 @@ def read_picture(
     ) as error:
         problem = f"cannot be read: {describe_error(error)}"
         raise InputError("a picture", where=where, problem=problem) from None
-    return (
-        values[None]
-        if values.ndim == 2
-        else np.ascontiguousarray(values.transpose(2, 0, 1))
-    )
+    return np.ascontiguousarray(np.atleast_3d(values).transpose(2, 0, 1))
 
 
 class FolderReader(Reader):

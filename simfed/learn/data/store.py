@@ -289,7 +289,7 @@ class Published:
         Args:
             view: A folder or archive.
             anywhere: By their names anywhere in it; else in the set's own folders
-            alone.
+                alone.
 
         Raises:
             InputError: Names a missing, truncated or altered file.
@@ -320,9 +320,9 @@ class Published:
         Args:
             view: Where to look.
             name: One of `files`; it may be there gzipped, or as the file that it is
-            made of.
+                made of.
             paths: Name → paths of files anywhere in the view; None: in the set's
-            folders.
+                folders.
 
         Returns:
             None where nothing has the name.

@@ -322,9 +322,9 @@ class TableReader(Reader):
 
     @cached_property
     def _layout(self) -> str:
-        """Return where lists of three axes have their channels.
+        """The place of channels in lists of three axes, as `find_layout` says it.
 
-        Pictures say it themselves.
+        Empty for pictures, which say it themselves, and for single numbers.
         """
         if self._single is None or self._kinds[self._single] == "picture":
             return ""
@@ -428,7 +428,7 @@ class TableReader(Reader):
             name: The column.
             where: File and column, for errors.
             fill: The place that takes missing ones, known from training rows; None: not
-            yet.
+                yet.
         """
         import pyarrow as pa
         import pyarrow.compute as pc

@@ -41,9 +41,15 @@ def number_characters(text: str, where: str) -> NDArray[np.int16]:
 def cut_stretches(
     codes: NDArray[np.int16], length: int = LENGTH
 ) -> tuple[NDArray[np.int16], NDArray[np.int16]]:
-    """Return samples (n, length), and for each character the one that follows.
+    """Return samples and, for each of their characters, the one that follows.
 
-    Samples follow one another in the text.
+    Args:
+        codes: (characters,) of one text.
+        length: Characters of a sample; samples follow one another in the text, and what
+            is left at its end is dropped.
+
+    Returns:
+        Two arrays (n, length), of which the second is one character ahead.
 
     >>> samples, following = cut_stretches(np.arange(7, dtype=np.int16), 3)
     >>> samples.tolist(), following.tolist()

@@ -246,7 +246,7 @@ class ConvpoolPair:
         self._room.setdefault(self._key, []).append(room)
 
     def _take(self, blocks: int) -> _Kept:
-        """Return room for so many blocks, used before where it can be."""
+        """Return room for so many blocks, that of an earlier call where it suffices."""
         self._first.blocks = self._second.blocks = blocks
         free = self._room.setdefault(self._key, [])
         room = free.pop() if free else None

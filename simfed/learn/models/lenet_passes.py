@@ -195,22 +195,18 @@ def _is_plain_lenet(module: nn.Module, input_shape: tuple[int, ...]) -> bool:
         {name: type(layer) for name, layer in layers.items()}
         == dict(zip(names, kinds, strict=True))
         and all(layers[name].bias is not None for name in names[4:])
-        and _read_shape(module.conv1) == _build_shape(2)
-        and _read_shape(module.conv2) == _build_shape(0)
+        and _is_plain_convolution(module.conv1, 2)
+        and _is_plain_convolution(module.conv2, 0)
     )
 
 
-def _read_shape(layer: nn.Conv2d) -> tuple[object, ...]:
-    """Return the numbers by which a convolution moves over its input."""
-    return (
+def _is_plain_convolution(layer: nn.Conv2d, padding: int) -> bool:
+    """Return whether a layer moves as the compiled loops do: 5 × 5, step by step."""
+    moves = (
         layer.kernel_size, layer.stride, layer.padding, layer.dilation, layer.groups,
         layer.padding_mode, layer.bias is not None,
     )  # fmt: skip
-
-
-def _build_shape(padding: int) -> tuple[object, ...]:
-    """Return the numbers of `_read_shape` of a 5 × 5 convolution with this padding."""
-    return (5, 5), (1, 1), (padding, padding), (1, 1), 1, "zeros", True
+    return moves == ((5, 5), (1, 1), (padding, padding), (1, 1), 1, "zeros", True)
 
 
 def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:

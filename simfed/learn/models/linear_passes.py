@@ -71,7 +71,7 @@ class _Linear:
             x: (m, n, inputs), the inputs.
             into: (m, d), changed in place.
             rate: Take so many times the gradients from what is there; None: overwrite
-            it.
+                it.
         """
         # a product of its own: where rows are not neighbours, one into them would be
         # made row by row

@@ -171,16 +171,15 @@ def ask_dataset(_: str, written: str) -> None:
 def ask_arrays(_: str, written: str) -> None:
     """Arrays of a file as NumPy's expressions, in the place of good ones.
 
-    `null`: none.
+    `null`: none. `layout`: that of `dataset`.
     """
     arrays = ARRAYS | _parse(written)
+    keys = {"file": "mine.npz", "layout": arrays.pop("layout", None)}
     made = {
         name: eval(text, vars(np)) for name, text in arrays.items() if text is not None
     }
     np.savez("mine.npz", **made)
-    load_data(
-        DatasetSpec.model_validate({"file": "mine.npz"}, context={"folder": Path()})
-    )
+    load_data(DatasetSpec.model_validate(keys, context={"folder": Path()}))
 
 
 ARRAYS = {

@@ -6,12 +6,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import struct
+import tarfile
 from pathlib import Path
 
 import numpy as np
 
-from simfed.learn import DatasetFacts, Published, PublishedFile, read_mnist
+from simfed.learn import DatasetFacts, Published, PublishedFile
 
 
 def _idx(array: np.ndarray) -> bytes:
@@ -42,7 +44,6 @@ TINY = Published(
         n: PublishedFile(hashlib.sha256(c).hexdigest(), len(c))
         for n, c in TINY_FILES.items()
     },
-    decode=read_mnist,
     archives=("tiny.tar.gz",),
 )
 
@@ -56,3 +57,12 @@ def write_tiny(
         if name != leave_out:
             path = folder / (f"{name}.gz" if packed else name)
             path.write_bytes(gzip.compress(content) if packed else content)
+
+
+def write_tar(path: Path, prefix: str) -> None:
+    """Write an archive of Tiny's files, gzipped if its name says so."""
+    with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
+        for name, content in TINY_FILES.items():
+            member = tarfile.TarInfo(prefix + name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))

@@ -5,7 +5,6 @@ asked for.
 from __future__ import annotations
 
 import json
-import re
 
 import numpy as np
 import pyarrow as pa
@@ -102,37 +101,6 @@ def test_a_layout_that_nothing_tells_is_asked_for(tmp_path, shape, model, fits):
             check(world("tiny", said))
         said["dataset.layout"] = "channels-first"
     check(world("tiny", said))
-
-
-LAYOUTS_OF_NOTHING = {
-    "numbers": (
-        np.zeros((32, 9), np.float32),
-        ".npz",
-        "x_train: got (9,), expected samples of three",
-    ),
-    "grey": (
-        np.zeros((32, 9, 9), np.uint8),
-        ".npz",
-        "x_train: got (9, 9), expected samples of three",
-    ),
-    "lists": (
-        np.zeros((32, 9)),
-        ".parquet",
-        ("column x: got (9,), expected samples of three axes"),
-    ),
-    "a column of numbers": (
-        np.zeros(32),
-        ".parquet",
-        "dataset.layout: columns of numbers have none",
-    ),
-}
-
-
-@pytest.mark.parametrize("case", LAYOUTS_OF_NOTHING)
-def test_a_layout_of_what_has_no_channels_is_refused(tmp_path, case):
-    images, suffix, sentence = LAYOUTS_OF_NOTHING[case]
-    with pytest.raises(InputError, match=re.escape(sentence)):
-        labels_in(write_images(tmp_path, images, suffix, layout="channels-last"))
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from test_learn_data import python2_batch
 from worlds import TINY, change, world
 
 import simfed
-from simfed import InputError, InputErrors
+from simfed import InputError
 from simfed.cli import main
 from simfed.ground import Streams
 from simfed.learn import (
@@ -45,6 +45,10 @@ rng = np.random.default_rng(0)
 
 def spec(home: Path, **keys) -> DatasetSpec:
     return DatasetSpec.model_validate(keys, context={"folder": home})
+
+
+def load(home: Path, **keys) -> Dataset:
+    return load_data(spec(home, **keys))
 
 
 def write_npz(path: Path, **changes) -> dict[str, np.ndarray]:
@@ -75,16 +79,12 @@ def test_arrays_are_read_as_they_are(tmp_path):
     assert (data.test_labels == arrays["y_test"]).all()
     assert (data.train_owners == arrays["owner_train"]).all()
     assert data.facts == dataset_facts(one)
-    assert (data.facts.owners, one.partition.kind, one.label) == (
-        4,
-        "natural",
-        "mine.npz",
-    )
+    assert (one.partition.kind, one.label) == ("natural", "mine.npz")
 
 
 def test_a_fifth_of_each_owners_rows_is_the_test_set_where_there_is_none(tmp_path):
     write_npz(tmp_path / "mine.npz", x_test=None, y_test=None, owner_test=None)
-    data = load_data(spec(tmp_path, file="mine.npz"))
+    data = load(tmp_path, file="mine.npz")
     assert np.bincount(data.test_owners).tolist() == [1, 1, 1, 1]
     assert np.bincount(data.train_owners).tolist() == [7, 7, 7, 7]
     again = labels_in(spec(tmp_path, file="mine.npz"))
@@ -140,7 +140,7 @@ HEADER = "{{'descr': '<f8', 'fortran_order': False, 'shape': {}, }}"
 def test_a_header_that_does_not_fit_is_refused(tmp_path, header, sentence):
     write_header(tmp_path / "a.npz", header, bytes(64))
     with pytest.raises(InputError, match=rf"a\.npz: .*{sentence}") as refused:
-        load_data(spec(tmp_path, file="a.npz"))
+        load(tmp_path, file="a.npz")
     assert "0x" not in str(refused.value)
 
 
@@ -150,10 +150,10 @@ def test_archives_that_unpack_to_too_much_and_damaged_ones_are_refused(
     write_npz(tmp_path / "mine.npz")
     monkeypatch.setattr("simfed.learn.data.arrays.MOST_FILE_BYTES", 1000)
     with pytest.raises(InputError, match="unpacks to at most 1,000 bytes"):
-        load_data(spec(tmp_path, file="mine.npz"))
+        load(tmp_path, file="mine.npz")
     (tmp_path / "mine.npz").write_bytes(b"PK\x03\x04 nothing")
     with pytest.raises(InputError, match=r"mine\.npz: cannot be read"):
-        load_data(spec(tmp_path, file="mine.npz"))
+        load(tmp_path, file="mine.npz")
 
 
 # ---- tables --------------------------------------------------------------------------
@@ -197,22 +197,13 @@ def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
     assert np.allclose(numbers[:, [0, 4]].std(axis=0), 1, atol=1e-6)
 
 
-@pytest.mark.parametrize(("missing", "age"), [("mean", 43.2), ("median", 45.0)])
-def test_missing_values_are_refused_or_imputed_as_the_scenario_says(
-    tmp_path, missing, age
-):
+@pytest.mark.parametrize(("missing", "age"), [("mean", 44.0), ("median", 45.0)])
+def test_missing_values_are_imputed_as_the_scenario_says(tmp_path, missing, age):
     write_table(tmp_path, CSV.replace("40,blue", ","))
-    refused = spec(tmp_path, table="rows.csv", target="ill", owner="ward")
-    with pytest.raises(InputError) as error:
-        load_data(refused)
-    assert error.value.where.endswith("rows.csv: column age, row 2")
-    assert error.value.got == "nothing"
-    data = load_data(refused.model_copy(update={"missing": missing}))
+    data = load(tmp_path, table="rows.csv", target="ill", missing=missing)
     rows = np.concatenate([data.train_images, data.test_images])
-    put = rows[np.isclose(rows[:, -1], 2.5)][0]
-    assert put[0] == pytest.approx(
-        age if missing == "median" else (30 + 50 + 60 + 35 + 45) / 5
-    )
+    put = rows[np.isclose(rows[:, 4], 2.5)][0]
+    assert put[0] == pytest.approx(age)
     assert put[1:4].tolist() == [0, 0, 1]  # red, the most frequent
 
 
@@ -233,12 +224,12 @@ def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
     parquet.write_table(table, tmp_path / "t.parquet")
     keys = {"table": "t.parquet", "target": "ill", "missing": missing}
     with pytest.raises(InputError) as error:
-        load_data(spec(tmp_path, **keys))
+        load(tmp_path, **keys)
     assert str(error.value).endswith(
         "t.parquet: column empty: got 'none', expected a value in some training row "
         "(leave it out: features)"
     )
-    data = load_data(spec(tmp_path, **keys, features=["next"]))
+    data = load(tmp_path, **keys, features=["next"])
     assert sorted(np.concatenate([data.train_images, data.test_images])[:, 0]) == [
         *range(5, 25)
     ]
@@ -249,8 +240,6 @@ def test_a_column_without_a_value_is_refused_and_leaves_its_neighbours_alone(
     [
         (CSV.replace("red", "r\xe9d"), None, "rows.csv: column colour, row 1: .*UTF-8"),
         (CSV, CSV.replace("40,", "4\xe9,"), "test.csv: column age, row 2"),
-        (CSV + "1,2\n", None, "rows.csv: cannot be read"),
-        ("a;b;ill\n1,5;2;0\n", None, r"\(commas separate the cells of CSV, here .*';'"),
     ],
 )
 def test_tables_that_cannot_be_read_are_refused(tmp_path, rows, test, sentence):
@@ -260,7 +249,7 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, rows, test, sentence):
         (tmp_path / "test.csv").write_bytes(test.encode("latin-1"))
         keys["test"] = "test.csv"
     with pytest.raises(InputError, match=sentence):
-        labels_in(spec(tmp_path, **keys)) if test else load_data(spec(tmp_path, **keys))
+        labels_in(spec(tmp_path, **keys)) if test else load(tmp_path, **keys)
 
 
 def test_a_second_table_is_the_test_set(tmp_path):
@@ -275,7 +264,7 @@ def test_a_second_table_is_the_test_set(tmp_path):
 def test_texts_of_a_test_table_may_all_look_like_numbers(tmp_path):
     (tmp_path / "rows.csv").write_text("code,ill\n007,yes\nA1,no\n007,yes\nA1,no\n")
     (tmp_path / "test.csv").write_text("code,ill\n007,yes\n")
-    data = load_data(spec(tmp_path, table="rows.csv", test="test.csv", target="ill"))
+    data = load(tmp_path, table="rows.csv", test="test.csv", target="ill")
     assert data.test_images.tolist() == [[1, 0]]
 
 
@@ -294,7 +283,7 @@ def write_pictures(folder: Path, owners=("",), size=(5, 5)) -> None:
 
 def test_folders_name_classes_and_owners(tmp_path):
     write_pictures(tmp_path / "plain")
-    data = load_data(spec(tmp_path, folder="plain"))
+    data = load(tmp_path, folder="plain")
     assert data.facts.input_shape == (3, 5, 5)
     assert (data.class_names, len(data.train_images)) == (("cat", "dog"), 8)
     write_pictures(tmp_path / "owned", owners=("ann", "bob"))
@@ -308,13 +297,13 @@ def test_pictures_of_two_sizes_and_damaged_ones_are_named(tmp_path):
     write_pictures(tmp_path / "plain")
     Image.new("RGB", (7, 7)).save(tmp_path / "plain/dog/9.png")
     with pytest.raises(InputError, match=r"9\.png: .*pixels: 32 scales all"):
-        load_data(spec(tmp_path, folder="plain"))
+        load(tmp_path, folder="plain")
     (tmp_path / "plain/dog/9.png").write_bytes(b"no picture")
     with pytest.raises(InputError, match=r"9\.png: cannot be read"):
-        load_data(spec(tmp_path, folder="plain", pixels=5))
+        load(tmp_path, folder="plain", pixels=5)
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputError, match="no picture"):
-        load_data(spec(tmp_path, folder="empty"))
+        load(tmp_path, folder="empty")
 
 
 def write_leaf(
@@ -345,23 +334,16 @@ def test_leafs_users_are_owners(tmp_path):
     }
     write_leaf(tmp_path / "shakespeare", texts)
     write_leaf(tmp_path / "shakespeare", texts, "test")
-    data = load_data(spec(tmp_path, leaf="shakespeare"))
+    data = load(tmp_path, leaf="shakespeare")
     assert data.tokens
     assert (data.facts.input_shape, data.classes) == ((8,), len(set("to be orn.")))
     assert data.train(np.array([0]))[0].dtype == np.int64
 
 
-def test_what_is_wrong_with_leafs_files_is_said_with_file_and_user(tmp_path):
-    write_leaf(tmp_path, {"ann": ([[1.0]], [0]), "bob": ([], [])})
-    with pytest.raises(InputError, match=r"all_data\.json: user bob"):
-        load_data(spec(tmp_path, leaf="."))
-    (tmp_path / "train/all_data.json").write_bytes(b'{"users": ["\xff"]}')
-    with pytest.raises(
-        InputError,
-        match=r"all_data\.json: line 1: cannot be read: not UTF-8 text, "
-        r"byte 0xFF",
-    ):
-        load_data(spec(tmp_path, leaf="."))
+def test_leafs_files_are_utf_8(tmp_path):
+    (tmp_path / "all_data.json").write_bytes(b'{"users": ["\xff"]}')
+    with pytest.raises(InputError, match="line 1: cannot be read: not UTF-8 text, by"):
+        load(tmp_path, leaf=".")
 
 
 def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
@@ -373,7 +355,7 @@ def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
     assert load_data(one).facts == dataset_facts(one)
     assert load_data(one).facts.train_samples == 20
     with pytest.raises(InputError, match="torchvision's folder cifar-10-batches-py"):
-        load_data(spec(tmp_path, torchvision="CIFAR10", root="."))
+        load(tmp_path, torchvision="CIFAR10", root=".")
 
 
 @pytest.mark.parametrize(
@@ -395,19 +377,19 @@ def test_torchvisions_pickles_are_all_read(tmp_path, name, folder, training, lab
         images = np.full((2, 3, 32, 32), number, np.uint8)
         batch = python2_batch([number, number], images, key=labels)
         (tmp_path / folder / file).write_bytes(batch)
-    data = load_data(spec(tmp_path, torchvision=name, root="."))
+    data = load(tmp_path, torchvision=name, root=".")
     numbers = np.repeat(np.arange(len(training)), 2)
     assert data.train_labels.tolist() == numbers.tolist()
     assert (data.train_images == numbers[:, None, None, None]).all()
     assert data.test_labels.tolist() == [len(training)] * 2
 
 
-def write_saved(folder: Path, names=("no", "yes"), first=0.0) -> None:
+def write_saved(folder: Path) -> None:
     """As `save_to_disk` does it."""
     info = {
-        "info": {"features": {"label": {"names": list(names), "_type": "ClassLabel"}}}
+        "info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}
     }
-    rows = [[[float(i) or first] * 3] * 3 for i in range(10)]
+    rows = [[[float(i)] * 3] * 3 for i in range(10)]
     columns = {
         "pixels": pa.array(rows, pa.list_(pa.list_(pa.float32()))),
         "label": [i % 2 for i in range(10)],
@@ -440,7 +422,7 @@ def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
     (tmp_path / "files").mkdir()
     table = pa.table({"f": np.arange(10.0), "label": np.arange(10) % 2})
     parquet.write_table(table, tmp_path / "files/train-00000.parquet")
-    assert load_data(spec(tmp_path, huggingface="files")).facts.train_samples == 8
+    assert load(tmp_path, huggingface="files").facts.train_samples == 8
 
 
 class FetchedSplits(dict):
@@ -453,6 +435,11 @@ class FetchedSplits(dict):
         write_split(Path(place, "train"), table)
 
 
+def put_library(monkeypatch, version: str, load_dataset=None) -> None:
+    library = SimpleNamespace(load_dataset=load_dataset, __version__=version)
+    monkeypatch.setitem(sys.modules, "datasets", library)
+
+
 def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     tmp_path, monkeypatch, capsys
 ):
@@ -462,8 +449,7 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
         asked.append((name, switches))
         return FetchedSplits(train=None)
 
-    library = SimpleNamespace(load_dataset=load_dataset, __version__="3.6.0")
-    monkeypatch.setitem(sys.modules, "datasets", library)
+    put_library(monkeypatch, "3.6.0", load_dataset)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
     named = spec(tmp_path, huggingface="ylecun/mnist")
     for ask in (load_data, files_digest):
@@ -487,22 +473,13 @@ def test_a_hub_that_is_out_of_reach_is_one_sentence(monkeypatch, error):
     def load_dataset(name):
         raise error
 
-    library = SimpleNamespace(load_dataset=load_dataset, __version__="4.1.0")
-    monkeypatch.setitem(sys.modules, "datasets", library)
+    put_library(monkeypatch, "4.1.0", load_dataset)
     with pytest.raises(InputError) as refused:
         fetch_hub_set("ylecun/mnist")
     assert refused.value.where == "huggingface ylecun/mnist"
     assert (str(error).split() or ["OSError"])[0] in refused.value.problem
     assert "save_to_disk()" in refused.value.hint
     assert "\n" not in str(refused.value)
-
-
-def write_grey(folder: Path, value: int) -> None:
-    """Pictures of one grey, of two classes."""
-    for label in ("cat", "dog"):
-        (folder / label).mkdir(exist_ok=True)
-        for i in range(5):
-            Image.new("L", (3, 3), value).save(folder / label / f"{i}.png")
 
 
 def write_raw(folder: Path, value: int) -> None:
@@ -517,16 +494,11 @@ def write_raw(folder: Path, value: int) -> None:
 
 
 WRITERS = {
-    "folder": ({"folder": "data"}, write_grey),
     "leaf": (
         {"leaf": "data"},
         lambda at, value: write_leaf(
             at, {"ann": ([[value], [1], [1]] * 5, [0, 1, 1] * 5)}
         ),
-    ),
-    "huggingface": (
-        {"huggingface": "data", "features": ["pixels"]},
-        lambda at, value: write_saved(at, first=float(value)),
     ),
     "torchvision": ({"torchvision": "MNIST", "root": "data"}, write_raw),
 }
@@ -549,48 +521,27 @@ def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path, kind):
 # ---- who owns what -------------------------------------------------------------------
 
 
+def dealt(count: int, seed: int, clients: int, public: int, **more):
+    labels = np.zeros(count, int)
+    return deal(labels, Streams(seed), clients=clients, public=public, **more)
+
+
 def test_a_client_is_an_owner():
     owners = np.repeat([0, 2, 3, 5], [10, 20, 30, 40])
-    split = deal(
-        np.zeros(100, int),
-        Streams(0),
-        clients=3,
-        public=5,
-        kind="natural",
-        owners=owners,
-    )
+    split = dealt(100, 0, 3, 5, kind="natural", owners=owners)
     assert len(split.owners) == 3
+    private = np.delete(owners, split.public)
     for owner, mine in zip(split.owners, split.clients, strict=True):
         assert set(owners[mine]) == {owner}
-        assert len(mine) == sum(
-            (owners == owner) & ~np.isin(np.arange(100), split.public)
-        )
-    with pytest.raises(InputError, match="at most 4"):
-        deal(
-            np.zeros(100, int),
-            Streams(0),
-            clients=5,
-            public=5,
-            kind="natural",
-            owners=owners,
-        )
+        assert len(mine) == sum(private == owner)
 
 
 def test_log_normal_sizes_spread_as_sigma_says():
     def sizes(sigma: float) -> np.ndarray:
-        split = deal(
-            np.zeros(20_000, int),
-            Streams(1),
-            clients=200,
-            public=0,
-            kind="quantity",
-            sigma=sigma,
-        )
-        assert sum(map(len, split.clients)) == 20_000
+        split = dealt(20_000, 1, 200, 0, kind="quantity", sigma=sigma)
         return np.array([len(part) for part in split.clients])
 
     assert set(sizes(0.0)) == {100}
-    assert sizes(1.0).min() >= 1
     assert np.log(sizes(1.0)).std() == pytest.approx(1.0, abs=0.15)
 
 
@@ -616,15 +567,6 @@ def scenario(folder: Path, dataset: dict, clients: int = 2, **keys) -> Path:
     made = change(TINY, {"dataset": dataset, "clients[0].count": clients, **keys})
     (folder / "own.yaml").write_text(json.dumps(made))
     return folder / "own.yaml"
-
-
-def test_more_clients_than_owners_are_refused_before_anything_runs(tmp_path):
-    write_npz(tmp_path / "mine.npz")
-    path = scenario(tmp_path, {"file": "mine.npz"}, clients=5)
-    with pytest.raises(
-        InputErrors, match="clients: got 5, expected at most 4, as many"
-    ):
-        simfed.check(simfed.load_scenario(path))
 
 
 def test_feature_skew_turns_every_clients_images(tmp_path):
@@ -692,13 +634,6 @@ def test_fetching_from_the_hub_needs_a_library_that_runs_no_code(tmp_path, monke
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
         fetch_hub_set("ylecun/mnist")
-    monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(__version__="2.19.2"))
-    with pytest.raises(
-        InputError,
-        match=r"got '2\.19\.2', expected datasets 2\.20 or "
-        r"later",
-    ):
+    put_library(monkeypatch, "2.19.2")
+    with pytest.raises(InputError, match=r"'2\.19\.2', expected datasets 2\.20 or"):
         fetch_hub_set("ylecun/mnist")
-    for name in ("../x", "a/b/c", "", "a/.."):
-        with pytest.raises(InputError, match="OWNER/NAME"):
-            fetch_hub_set(name)

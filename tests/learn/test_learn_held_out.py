@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 from worlds import play, world
 
-from simfed import InputErrors
-from simfed.experiment import check, check_parts
+from simfed.experiment import check_parts
 from simfed.ground import Streams
 from simfed.learn import load_data, load_federation
 from simfed.learn.data import count_held_out, hold_out, split_of
-from simfed.verify import find_broken
 
 HELD = {"owners": "held-out", "share": 0.3, "every": 1}
 
@@ -29,8 +27,7 @@ def made(tmp_path):
     )  # fmt: skip
 
     def scenario(evaluation=HELD, **changes):
-        partition = changes.pop("partition", {"kind": "natural"})
-        dataset = {"file": str(file), "partition": partition}
+        dataset = {"file": str(file), "partition": {"kind": "natural"}}
         return world("tiny", dataset=dataset, evaluation=evaluation, **changes)
 
     return scenario
@@ -68,10 +65,9 @@ def test_who_is_held_out_depends_on_the_seed_alone(made):
     assert len(split_of(made({**HELD, "share": 0}), Streams(0)).held) == 1
 
 
-def test_runs_test_on_them(made, tmp_path):
-    run = play(made(), tmp_path / "run")
+def test_runs_test_on_them(made):
+    run = play(made())
     everybody = play(made({"every": 1}))
-    assert find_broken(run) == []
     assert run.participations.uplink_bytes.sum() == (
         everybody.participations.uplink_bytes.sum()
     )
@@ -79,16 +75,3 @@ def test_runs_test_on_them(made, tmp_path):
     # 45 samples: accuracies are multiples of a forty-fifth
     shares = run.prototypes.test_accuracy * 45
     assert np.allclose(shares, shares.round())
-    assert play(made(), workers=2).fingerprint == run.fingerprint
-
-
-def test_what_cannot_be_held_out_is_refused(made):
-    for scenario, sentence in (
-        (
-            made(partition={"kind": "iid"}),
-            "partition natural, whose",
-        ),
-        (made({**HELD, "share": 0.9}), "at most 1, as many as there are owners"),
-    ):
-        with pytest.raises(InputErrors, match=sentence):
-            check(scenario, source="s.yaml")

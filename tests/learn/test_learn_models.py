@@ -72,34 +72,17 @@ def test_lenet5_flops_by_hand():
 
 
 @pytest.mark.parametrize("name", [row[0] for row in SIZES])
-def test_initialisation_is_pytorchs_own_from_the_key_alone(name):
-    state = torch.get_rng_state()
-    first = build_model(name, CIFAR10, 10, seed=11)
-    torch.rand(3)
-    again = build_model(name, CIFAR10, 10, seed=11)
-    other = build_model(name, CIFAR10, 10, seed=12)
+def test_initialisation_is_pytorchs_own(name):
+    built = build_model(name, CIFAR10, 10, seed=11)
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(torch.Generator().manual_seed(11).get_state())
-        default = registry("model").get(name)(CIFAR10, 10)
-    for (key, a), b, c in zip(
-        first.state_dict().items(),
-        again.state_dict().values(),
-        default.state_dict().values(),
-        strict=True,
-    ):
-        assert torch.equal(a, b), key
-        assert torch.equal(a, c), key
-    assert any(
-        not torch.equal(a, b)
-        for a, b in zip(first.parameters(), other.parameters(), strict=True)
-    )
-    torch.set_rng_state(state)
+        default = registry("model").get(name)(CIFAR10, 10).state_dict()
+    for key, tensor in built.state_dict().items():
+        assert torch.equal(tensor, default[key]), key
 
 
-def test_building_leaves_the_global_generator_alone(add_part):
+def test_a_model_that_fails_leaves_the_global_generator_alone(add_part):
     before = torch.get_rng_state()
-    build_model("lenet5", MNIST, 10, seed=3)
-    assert torch.equal(before, torch.get_rng_state())
 
     def fails(input_shape, classes):
         torch.rand(5)
@@ -129,13 +112,6 @@ def test_relu_pool_sends_gradients_where_max_pool_sends_them(shape, levels, seed
     (pooled * weights).sum().backward()
     (expected * weights).sum().backward()
     assert torch.equal(a.grad, b.grad)
-
-
-def test_a_model_too_large_for_its_images_is_refused():
-    with pytest.raises(InputError, match="at least 12×12 pixels for model lenet5"):
-        build_model("lenet5", (1, 8, 8), 10, seed=0)
-    with pytest.raises(InputError, match="at least 12×12 pixels for model lenet5"):
-        model_facts("lenet5", (784,), 10)
 
 
 def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
@@ -172,9 +148,7 @@ def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
     def factory(input_shape, classes):
         raise AssertionError("a factory with static facts is not called for them")
 
-    factory.facts = lambda input_shape, classes: ModelFacts(
-        input_shape, classes, 1, 2, 3, 4
-    )
+    factory.facts = lambda *shape: ModelFacts(*shape, 1, 2, 3, 4)
     add_part("model", "stated", factory)
     assert model_facts("stated", MNIST, 10).parameters == 1
 
@@ -202,12 +176,6 @@ def test_a_factory_that_makes_something_else_is_refused(add_part):
     )
     with pytest.raises(InputError, match=r"model wide: logits of shape \(n, 10\)"):
         count_facts("wide", MNIST, 10)
-
-
-@pytest.mark.parametrize("shape", [(0, 28, 28), (1, 28), (1, 3, 28)])
-def test_a_shape_that_no_image_has_is_refused(shape):
-    with pytest.raises(InputError, match=r"images .* for model lenet5"):
-        model_facts("lenet5", shape, 10)
 
 
 def test_counting_computes_no_gradient_in_this_process():

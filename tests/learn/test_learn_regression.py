@@ -8,7 +8,7 @@ import torch
 from worlds import play, world
 
 import simfed
-from simfed import InputError, InputErrors
+from simfed import InputError
 from simfed.learn import load_data
 from simfed.learn.objective import Regression
 from simfed.report import build_page, list_headline_facts
@@ -117,23 +117,3 @@ def test_runs_of_different_measures_are_not_compared(prices):
         with pytest.raises(InputError, match="measured alike") as error:
             refuse(number, mark)
         assert error.value.got == "RMSE and accuracy"
-
-
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"method": "feddf", "dataset.public": 4}, "feddf compares classes"),
-        ({"dataset": {**PRICES, "task": "classification"}}, "task: regression"),
-        (
-            {"dataset.partition": {"kind": "shards"}},
-            "as a regression has no classes",
-        ),
-        (
-            {"dataset": {"leaf": ".", "task": "regression"}},
-            "what leaf names are classes",
-        ),
-    ],
-)
-def test_what_needs_classes_refuses_a_regression(prices, changes, sentence):
-    with pytest.raises((InputError, InputErrors), match=sentence):
-        play(prices(**changes))

@@ -82,6 +82,10 @@ def scenario(**changes):
     return validate_scenario(data, source="test", folder=Path("."))
 
 
+def key_of(**changes):
+    return learning_key(scenario(**changes))
+
+
 def leaves(value, path=""):
     """Every key path with its value, and how to make a scenario with another value
     there.
@@ -148,24 +152,22 @@ def test_the_walk_over_a_scenario_reaches_its_depths():
 def test_each_key_counts_or_belongs_to_the_clock(where):
     old, change = ALL[where]
     changed = change(INSTEAD.get(where, other(old)))
-    shares = learning_key(changed) == learning_key(scenario())
+    shares = learning_key(changed) == key_of()
     assert shares == where.startswith(CLOCK)
 
 
 def test_k_of_a_group_counts_and_equals_its_default():
     base = scenario()
     client = base.model_dump(mode="json")["clients"][0]
-    assert learning_key(scenario(clients=[{**client, "k": 1000}])) == learning_key(base)
-    assert learning_key(scenario(clients=[{**client, "k": 500}])) != learning_key(base)
+    assert key_of(clients=[{**client, "k": 1000}]) == learning_key(base)
+    assert key_of(clients=[{**client, "k": 500}]) != learning_key(base)
 
 
 def test_who_is_which_client_counts_and_how_it_is_written_does_not():
     def of(order, *groups):
         prototypes = {"p": {"model": "lenet5-half"}, "q": {"model": "lenet5"}}
         clients = [{"count": n, "prototype": p, "device": d} for n, p, d in groups]
-        return learning_key(
-            scenario(client_order=order, prototypes=prototypes, clients=clients)
-        )
+        return key_of(client_order=order, prototypes=prototypes, clients=clients)
 
     base = of("grouped", (2, "p", "d"), (2, "q", "d"))
     assert of("grouped", (1, "p", "slow"), (1, "p", "fast"), (2, "q", "d")) == base
@@ -179,19 +181,15 @@ def test_who_is_which_client_counts_and_how_it_is_written_does_not():
 
 def test_rounds_count_under_a_schedule_that_looks_at_them():
     cosine = {"training": {"schedule": {"kind": "cosine"}}}
-    assert learning_key(scenario(**cosine, rounds=20)) != learning_key(
-        scenario(**cosine, rounds=30)
-    )
+    assert key_of(**cosine, rounds=20) != key_of(**cosine, rounds=30)
     for kind in ("constant", "step", "inverse-sqrt"):
         same = {"training": {"schedule": {"kind": kind}}}
-        assert learning_key(scenario(**same)) == learning_key(
-            scenario(**same, rounds=30)
-        )
+        assert key_of(**same) == key_of(**same, rounds=30)
 
 
 def test_fixed_policies_share_whatever_their_reward_says():
     def of(**policy):
-        return learning_key(scenario(policy=policy))
+        return key_of(policy=policy)
 
     top = of(kind="uniform", strategy="top-k")
     assert of(kind="uniform", strategy="random-k") == top
@@ -202,16 +200,10 @@ def test_fixed_policies_share_whatever_their_reward_says():
     assert of(kind="exp3") != top
 
 
-def test_the_device_counts():
-    assert learning_key(scenario(), device="cpu") != learning_key(
-        scenario(), device="cuda"
-    )
-
-
 def test_the_code_and_the_versions_count(monkeypatch):
     from simfed.replay import key
 
-    base = learning_key(scenario())
+    base = key_of()
     for name, replacement in (
         ("code_digest", lambda *places: "another"),
         ("_machine", lambda device: {"torch": "another"}),
@@ -219,8 +211,9 @@ def test_the_code_and_the_versions_count(monkeypatch):
     ):
         with monkeypatch.context() as patch:
             patch.setattr(key, name, replacement)
-            assert learning_key(scenario()) != base
-    assert learning_key(scenario()) == base
+            assert key_of() != base
+    assert key_of() == base
+    assert learning_key(scenario(), device="cuda") != base
 
 
 ROOT = Path(simfed.__file__).parent
@@ -289,7 +282,7 @@ def test_every_data_file_counts(tmp_path, add_part):
 
         add_part("dataset", "mine", images)
         digest_named_data.cache_clear()
-        return learning_key(scenario(dataset={"name": "mine", "public": 1}))
+        return key_of(dataset={"name": "mine", "public": 1})
 
     values = np.zeros((4, 1, 3, 3), np.float32)
     first = of(values)
@@ -308,7 +301,7 @@ def test_the_source_of_a_registered_part_counts(tmp_path, monkeypatch, add_part)
         import my_own_model
 
         add_part("model", "mine", my_own_model.build)
-        return learning_key(scenario(prototypes={"p": {"model": "mine"}}))
+        return key_of(prototypes={"p": {"model": "mine"}})
 
     monkeypatch.syspath_prepend(str(tmp_path))
     first = of("def build():\n    return 1\n")
@@ -330,7 +323,7 @@ class SomeEntries:
 def test_a_strategy_that_only_a_policy_names_counts(policy, add_part):
     def of(part):
         add_part("codec", "mine", part)
-        return learning_key(scenario(policy=policy))
+        return key_of(policy=policy)
 
     assert of(FirstEntries) == of(FirstEntries)
     assert of(FirstEntries) != of(SomeEntries)
@@ -357,15 +350,13 @@ def test_who_takes_part_counts_by_the_source_of_parts_of_ones_own(add_part):
 
 
 def test_variables_that_choose_kernels_count(monkeypatch):
-    learning_key_now = lambda: (  # noqa: E731
-        _machine.cache_clear(),
-        learning_key(scenario()),
-    )[1]
-    before = learning_key_now()
-    monkeypatch.setenv("ATEN_CPU_CAPABILITY", "default")
-    assert learning_key_now() != before
-    monkeypatch.undo()
-    assert learning_key_now() == before
+    keys = []
+    for value in ("default", "avx2", "default"):
+        monkeypatch.setenv("ATEN_CPU_CAPABILITY", value)
+        _machine.cache_clear()
+        keys.append(key_of())
+    _machine.cache_clear()
+    assert keys[0] == keys[2] != keys[1]
 
 
 def test_the_key_is_the_same_in_every_process():
@@ -386,4 +377,4 @@ def test_the_key_is_the_same_in_every_process():
         capture_output=True,
         check=True,
     )
-    assert done.stdout.strip() == learning_key(scenario())
+    assert done.stdout.strip() == key_of()

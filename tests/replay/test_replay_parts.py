@@ -60,20 +60,26 @@ def test_names_in_one_file_differ():
     assert len({digest_part(part) for part in (Model, Deeper, build, closed_over)}) == 4
 
 
+IMPORT = "from simfed.replay.parts import digest_part\n"
+
+
+def say(script, *folders):
+    """In a process of its own, as another day's run would."""
+    path = os.pathsep.join([*map(str, folders), *sys.path])
+    return subprocess.run(
+        [sys.executable, "-c", IMPORT + script],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    ).stdout
+
+
 def test_what_cannot_be_described_is_like_nothing_else():
     one, other = (closed_over(torch.zeros(2)) for _ in range(2))
     assert digest_part(one) != digest_part(other)
-    typed = (
-        "from simfed.replay.parts import digest_part\nclass P: "
-        "pass\nprint(digest_part(P))"
-    )
-    said = [
-        subprocess.run(
-            [sys.executable, "-c", typed], capture_output=True, text=True, check=True
-        )
-        for _ in range(2)
-    ]
-    assert said[0].stdout != said[1].stdout
+    typed = "class P: pass\nprint(digest_part(P))"
+    assert say(typed) != say(typed)
 
 
 def test_objects_that_hold_each_other_have_an_end():
@@ -83,19 +89,7 @@ def test_objects_that_hold_each_other_have_an_end():
 
 
 def digest_elsewhere(folder):
-    """In a process of its own, as another day's run would."""
-    script = (
-        "from simfed.replay.parts import digest_part\nimport "
-        "mine\nprint(digest_part(mine.Net))"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        capture_output=True,
-        text=True,
-        check=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(folder), *sys.path])},
-    )
-    return done.stdout
+    return say("import mine\nprint(digest_part(mine.Net))", folder)
 
 
 def test_modules_of_the_users_count_as_far_as_they_are_used(tmp_path):

@@ -96,36 +96,3 @@ def test_ctrl_c_says_whether_anything_was_learned(
     monkeypatch.setattr(CtrlC, "asked", lambda ctrl_c: True)
     with pytest.raises(Interrupted, match=f"stopped after round 1; --resume {says}"):
         play(scenario(policy=TOP), store, out=tmp_path / "run")
-
-
-# ---- clients in flight ---------------------------------------------------------------
-
-RATES = "40 kbps", "100 kbps", "250 kbps", "400 kbps"
-
-
-def flying(uplinks):
-    """Four clients, each on an uplink of its own (Mbps), of whom three are always at
-    work.
-    """
-    changes = {
-        "method": "fedavg",
-        "clients": [
-            worlds.TINY["clients"][0] | {"count": 1, "link": {"up": up}}
-            for up in uplinks
-        ],
-        "aggregation": {"mode": "buffered", "buffer": 2, "concurrency": 3},
-        "rounds": 8,
-        "training.local_steps": 1,
-    }
-    return worlds.world("tiny", changes)
-
-
-def test_arrivals_in_another_order_are_learned_anew(store):
-    first = play(flying(RATES), store)
-    elsewhere = flying(RATES[::-1])
-    other = play(elsewhere, store)
-    assert other.manifest["learning_wall_s"]["rebuild"] > 0.0
-    assert other.fingerprint == play(elsewhere).fingerprint
-    assert not first.prototypes["test_loss"].equals(other.prototypes["test_loss"])
-    # one tree: what differs is the way down, not the root
-    assert len(store.kept()) == 1

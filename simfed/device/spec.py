@@ -137,8 +137,9 @@ class Dvfs(Section):
             math.inf if step.lasts is None else step.lasts for step in self.steps
         )
         if [i for i, s in enumerate(lasts_s) if s == math.inf] != [len(lasts_s) - 1]:
-            allowed = "steps of which all but the last say how long they last"
-            raise InputError(allowed, where="dvfs.steps", got=len(self.steps))
+            allowed = "`lasts` in every step but the last, which goes on without"
+            got = [step.lasts for step in self.steps]
+            raise InputError(allowed, where="dvfs.steps", got=got)
         return ClockSteps(factors, lasts_s, self.reset_after)
 
 

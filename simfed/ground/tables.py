@@ -305,7 +305,8 @@ def find_column(
         return columns.index(name)
     if name in columns:
         problem = f"the column {name!r} stands {columns.count(name)} times"
-        raise InputError(problem=problem, where=where)
+        hint = "rename all but one of them"
+        raise InputError("each once", problem=problem, where=where, hint=hint)
     allowed = f"a column of the table: {listed(each[:40] for each in columns[:40])}"
     hint = hint or find_separator_hint(columns) or did_you_mean(name, columns)
     problem = f"no column {name!r}"

@@ -104,8 +104,10 @@ class Unit:
         if match is None:
             raise error
         number, unit = float(match[1]), match[2]
-        if unit not in self.scales or not math.isfinite(number) or number < 0:
+        if unit not in self.scales or not math.isfinite(number):
             raise error
+        if number < 0:
+            raise error.changed(hint="it cannot be negative")
         value = number * self.scales[unit]
         # 1e-400 is no 0, but becomes one
         written = float(match[1].lower().partition("e")[0])

@@ -103,7 +103,9 @@ def _read_graphml(file: IO[bytes]) -> _Drawn:
         raise InputError(problem=f"no graph in graphml format: {error}") from None
     graph = root.find("{*}graph")
     if graph is None:
-        raise InputError(problem="no graph in graphml format: it has no graph")
+        raise InputError(
+            "a file with <graph> in it", problem="no graph in graphml format"
+        )
     names: dict[str, str] = {}
     defaults: dict[str, dict[str, Plain]] = {"node": {}, "edge": {}}
     for key in root.findall("{*}key"):
@@ -183,7 +185,8 @@ def _parse_gml(text: str) -> _Block:
             )
     if key or len(blocks) > 1:
         raise InputError(
-            problem="no graph in gml format: it ends before its graph does"
+            "a whole file",
+            problem="no graph in gml format: it ends before its graph does",
         )
     return blocks[0]
 
@@ -196,7 +199,9 @@ def _read_gml(file: IO[bytes]) -> _Drawn:
         raise InputError(problem=f"no graph in gml format: {error}") from None
     graph = dict(_parse_gml(text)).get("graph")
     if not isinstance(graph, list):
-        raise InputError(problem="no graph in gml format: it has no graph")
+        raise InputError(
+            "a file with graph [ … ] in it", problem="no graph in gml format"
+        )
 
     def list_blocks(kind: str) -> Iterator[dict[str, Plain]]:
         for key, block in graph:

@@ -101,7 +101,8 @@ class Trace:
             raise InputError(
                 "a trace with at least one piece", where=where, got=len(starts)
             )
-        check_known(end, get_args(EndPolicy), "an end policy:", where=where)
+        at = ": ".join(filter(None, (where, "end")))
+        check_known(end, get_args(EndPolicy), where=at)
         if starts[0] != 0:
             raise InputError(
                 "a trace that begins at 0 s", where=where, got=float(starts[0])

@@ -209,10 +209,11 @@ class FleetServer(ServerSpec):
         """
         computing = self.computing
         if computing is not None and computing.file is not None:
-            problem = (
-                "no file beside a server's computing: only nodes' messages have laws"
+            raise InputError(
+                "no file: only nodes' messages have laws",
+                where="computing.file",
+                got=computing.file,
             )
-            raise InputError(where="computing.file", problem=problem)
         if computing is not None and computing.kind == "metered" and not self.device:
             allowed = "a device beside metered computing, by whose laws it is priced"
             raise InputError(allowed, where="device")

@@ -46,11 +46,30 @@ def validate_as(model: type[M], data: Plain, *, source: str, folder: Path) -> M:
         return model.model_validate(data, context={"folder": folder})
     except ValidationError as error:
         errors: dict[str, InputError] = {}
-        details = error.errors(include_url=False)[::-1]
+        found = error.errors(include_url=False)[::-1]
+        missing = {one["loc"] for one in found if one["type"] == "missing"}
+        details = [one for one in found if not _follows(dict(one), missing)]
         while details and len(errors) < MOST_ERRORS:
             one = _make_error(model, dict(details.pop())).within(source)
             errors.setdefault(str(one), one)
         raise InputErrors([*errors.values()], more=len(details)) from None
+
+
+def _follows(detail: dict[str, Any], missing: set[tuple[Step, ...]]) -> bool:
+    """Return whether another error of pydantic's says what this one does, and more.
+
+    Of a list of so many every place that is missing comes: the last says how many. A
+    list of whose items some are refused is called too short.
+
+    Args:
+        detail: the error.
+        missing: the places of all keys and items that are missing.
+    """
+    *above, last = detail["loc"] or ("",)
+    if detail["type"] == "too_short":
+        return len(detail["input"]) >= detail["ctx"]["min_length"]
+    is_place = detail["type"] == "missing" and isinstance(last, int)
+    return is_place and (*above, last + 1) in missing
 
 
 _ALLOWED = {
@@ -62,8 +81,8 @@ _ALLOWED = {
     "model_type": "a mapping of keys to values",
     "tuple_type": "a list",
     "list_type": "a list",
-    "too_short": "a longer list",
-    "too_long": "a shorter list",
+    "too_short": "a list of at least {min_length}",
+    "too_long": "a list of at most {max_length}",
 }
 """Pydantic's type of an error → what is allowed there; of numbers see `Quantity`."""
 
@@ -85,8 +104,9 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         )
     if kind == "extra_forbidden":
         return _refuse_key(model, loc[:-1], str(loc[-1]))
-    if kind == "missing" and isinstance(loc[-1], int):  # of a list of so many
-        where, kind = format_way(loc[:-1]), "too_short"
+    if kind == "missing" and isinstance(loc[-1], int):
+        allowed = f"a list of {loc[-1] + 1}"
+        return InputError(allowed, where=format_way(loc[:-1]), got=got)
     if kind == "missing":
         return InputError(where=where, problem="this key is missing")
     if kind in ("literal_error", "union_tag_invalid"):
@@ -96,7 +116,8 @@ def _make_error(model: type[BaseModel], detail: dict[str, Any]) -> InputError:
         choices = re.findall(r"'([^']*)'", expected)
         hint = did_you_mean(str(got), choices)
         return InputError(listed(choices), where=where, got=got, hint=hint)
-    allowed = _ALLOWED.get(kind) or detail["msg"].lower()
+    allowed = _ALLOWED.get(kind, detail["msg"].lower())
+    allowed = allowed.format(**detail["ctx"]) if kind.startswith("too_") else allowed
     return InputError(allowed, where=where, got=got, hint=_suggest_quotes(got))
 
 

@@ -2,6 +2,9 @@
 
 `advise(path)` plays candidates as the ever longer stages of a study and returns its
 `Advice`; `advise_by_clock(path)` says what a rule of thumb says, without learning.
+
+`candidates` has what can race, `race` the stages, `clock` the rule of thumb, `advice`
+what comes out. Begin reading with `race.advise`.
 """
 
 from simfed.advise.advice import Advice

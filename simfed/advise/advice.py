@@ -19,6 +19,7 @@ class Advice:
     """What each group of a scenario's clients should send, and why.
 
     Printed, it is a line for each group and the reasons; `scenario` has it written in.
+    `advise` and `advise_by_clock` make it.
     """
 
     path: Path
@@ -32,7 +33,7 @@ class Advice:
 
     @cached_property
     def scenario(self) -> Scenario:
-        """The scenario with the advice written in."""
+        """The scenario with the advice written in; read from `path` on first use."""
         return self.candidate.apply(self.path.resolve())
 
     def __str__(self) -> str:
@@ -53,7 +54,13 @@ class Advice:
     def write(self, out: Path) -> None:
         """Write the scenario with the advice in it: resolved, valid in any folder.
 
-        Raises: `InputError` where it cannot be written.
+        The reasons stand above it as comments.
+
+        Args:
+            out: the file; one of this name is replaced.
+
+        Raises:
+            InputError: it cannot be written.
         """
         files = make_parts(self.scenario, self.path).profile_files
         dumped = dump_scenario(

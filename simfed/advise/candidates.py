@@ -34,7 +34,10 @@ MOMENTUM = {"kind": "fedopt", "optimizer": "momentum"}
 
 @dataclass(frozen=True, eq=False)
 class CompressionCandidate:
-    """One way of compressing, as changes of a scenario."""
+    """One way of compressing, as changes of a scenario.
+
+    Two candidates are never equal, so they can be keys.
+    """
 
     name: str
     changes: Mapping[str, Plain]
@@ -50,7 +53,13 @@ class CompressionCandidate:
     def apply(self, path: Path) -> Scenario:
         """Return the scenario of a file with this written in.
 
-        Raises: `InputError`, `InputErrors` where that cannot be played.
+        Plug-ins of the file are imported without asking: whoever calls has consented.
+
+        Args:
+            path: the scenario's file.
+
+        Raises:
+            InputError, InputErrors: it cannot be played.
         """
         made = load_scenario(path, self.changes, allow_plugins=True)
         check(made, source=path)
@@ -78,10 +87,17 @@ def give_codecs(
 def list_candidates(
     path: Path, scenario: Scenario
 ) -> tuple[list[CompressionCandidate], dict[str, str]]:
-    """Return what can race on a scenario, and why others cannot: name → reason.
+    """Return what can race on a scenario, and why others cannot.
 
     Momentum at the server is tried beside codecs that have none of their own, where the
     method is plain averaging; the scenario as it is, unless it equals another.
+
+    Args:
+        path: the scenario's file.
+        scenario: as it was read from there.
+
+    Returns:
+        The candidates, and name → reason of those that the scenario refuses.
     """
     alike = [[name] * len(scenario.clients) for name in CODECS]
     tried = [give_codecs(scenario, names) for names in alike]
@@ -108,6 +124,10 @@ def list_candidates(
 def _set_policies(
     scenario: Scenario, policies: Sequence[Mapping[str, Plain]]
 ) -> dict[str, Plain]:
+    """Return the changes that give each group its policy.
+
+    It is one key for all where they are alike and no group has its own.
+    """
     alike = all(policy == policies[0] for policy in policies)
     if alike and all(group.policy is None for group in scenario.clients):
         return {"policy": policies[0]}

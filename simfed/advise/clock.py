@@ -25,7 +25,17 @@ _PAIRS = (("DGC 1 %", "8 bit"), ("Top-K 3 %", "Top-K 10 %"))
 def measure_shares(path: Path, scenario: Scenario) -> list[float]:
     """Return each group's dense upload seconds over all other seconds of its rounds.
 
-    They are played by the clock alone. A group that took no part has NaN.
+    They are played by the clock alone, over 20 rounds at most.
+
+    Args:
+        path: the scenario's file.
+        scenario: as it was read from there.
+
+    Returns:
+        One share per group; NaN for one that took no part.
+
+    Raises:
+        InputError, InputErrors: the clock cannot be played without learning.
     """
     dense = give_codecs(scenario, ["dense"] * len(scenario.clients))
     shorter = {**dense.changes, "rounds": min(scenario.rounds, _ROUNDS)}

@@ -1,4 +1,8 @@
-"""The race: all candidates play short runs, the better half of them longer ones."""
+"""The race: all candidates play short runs, the better half of them longer ones.
+
+That is successive halving (Jamieson and Talwalkar, 2016), with runs that spend equally
+much in place of equally many rounds, and with more seeds for the finalists.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,10 @@
 
 Exit codes: 0 done; 1 a run failed; 2 the input is wrong; 3 an invariant or a bound that
 the user gave is broken; 130 interrupted; 143 the same by SIGTERM.
+
+`app` is the page of all commands, each of which is a function of a module here: its
+parameters are the options, its docstring is the help. What a command does is in the
+room that it calls; options that several share are in `inspect`.
 """
 
 from __future__ import annotations
@@ -28,7 +32,12 @@ _OVERRIDES = ("--set", "--seed", "--rounds")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command; returns its exit code. `--debug` anywhere shows tracebacks."""
+    """Run one command, and return its exit code.
+
+    Args:
+        arguments: as of a shell, without the program's name; None for those of this
+            process. `--debug` anywhere in them shows tracebacks.
+    """
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     debug = "--debug" in arguments
     arguments = [argument for argument in arguments if argument != "--debug"]
@@ -37,6 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run_command(arguments: list[str], debug: bool) -> int:
+    """Run one command without `--debug`; errors become sentences and exit codes."""
     try:
         from simfed.cli.app import app  # takes a moment, in which Ctrl-C may come
 
@@ -78,6 +88,13 @@ def _run_command(arguments: list[str], debug: bool) -> int:
 
 
 def _print_error(error: SimfedError, *, overridden: bool) -> None:
+    """Print an error, a line per sentence, each with its place in the file.
+
+    Args:
+        error: whose sentences are printed.
+        overridden: options stand in place of keys of the file, whose lines may not be
+            the ones to change.
+    """
     sentences = error.sentences() if isinstance(error, InputErrors) else [error]
     for sentence in sentences:
         if isinstance(sentence, InputError):
@@ -88,6 +105,11 @@ def _print_error(error: SimfedError, *, overridden: bool) -> None:
 
 
 def _report_usage_or_bug(error: Exception, debug: bool) -> int:
+    """Print an error of the command line, or of a plug-in, and return its exit code.
+
+    Raises:
+        Exception: `error`, where it is a bug of simfed.
+    """
     # click's errors, known by what they can do: typer may bring a click of its own
     show = getattr(error, "show", None)
     if callable(show):

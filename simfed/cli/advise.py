@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowPlugins
+from simfed.cli.inspect import AllowPlugins, ScenarioFile
 from simfed.experiment.interrupt import sigterm_is_ctrl_c
 from simfed.ground.errors import InputError
 from simfed.ground.units import parse_duration
 
 
 def advise(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     target: Annotated[
         str | None,
         typer.Option(

@@ -1,4 +1,4 @@
-"""The page of all commands."""
+"""The page of all commands, in the order in which `simfed --help` lists them."""
 
 from __future__ import annotations
 
@@ -44,6 +44,7 @@ app = typer.Typer(
 
 
 def _say_version(wanted: bool) -> None:
+    """Print the version and exit, where it is `wanted`."""
     if wanted:
         from simfed.ground.version import VERSION
 

@@ -58,7 +58,7 @@ def compare(
 
 
 def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:
-    """Return what two runs are called; None for a simulation and a deployment."""
+    """Return what two runs are called; None for a simulation and its deployment."""
     if not _are_deployed(first) and _are_deployed(second):
         return None
     names = first.resolve().name, second.resolve().name
@@ -66,12 +66,14 @@ def _name_sides(first: Path, second: Path) -> tuple[str, str] | None:
 
 
 def _are_deployed(folder: Path) -> bool:
+    """Return whether the run in a folder is one of real clients."""
     from simfed.record.read import read_manifest
 
     return read_manifest(folder).get("mode") == "deployed"
 
 
 def _print_frames(heads: tuple[str, str], *frames: pd.DataFrame) -> None:
+    """Print tables of a comparison, with the sides' names in their headers."""
     from simfed.deploy.fidelity_page import spell_out
 
     for frame in (spell_out(frame, heads) for frame in frames):

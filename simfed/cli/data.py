@@ -8,7 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import AllowPlugins, Imports, Overrides, Width, load
+from simfed.cli.inspect import (
+    AllowPlugins,
+    Imports,
+    Overrides,
+    ScenarioFile,
+    Width,
+    load,
+)
 from simfed.cli.terminal import showing_progress
 from simfed.ground.errors import InputError
 from simfed.ground.units import counted, format_bytes
@@ -89,7 +96,7 @@ def list_() -> None:
 
 @app.command()
 def show(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     out: Annotated[
         Path | None, typer.Option(help="Picture to write: png, svg or pdf.")
     ] = None,
@@ -114,7 +121,7 @@ def show(
     shape = "×".join(map(str, facts.input_shape))
     told = [counted(facts.owners, "owner")] if facts.owners else []
     told += [
-        (f"{facts.classes} classes") if facts.task == "classification" else facts.task
+        f"{facts.classes} classes" if facts.task == "classification" else facts.task
     ]
     print(
         f"{data.label}: {facts.train_samples:,} training and {facts.test_samples:,} "
@@ -142,9 +149,13 @@ def show(
 def _describe_samples(
     data: DatasetSpec, facts: DatasetFacts, labels: Sequence[tuple[str, int, int]]
 ) -> list[str]:
-    """Return lines on how images were read, which columns are inputs, and classes.
+    """Return lines on a data set: how images are read, inputs, and classes.
 
-    The last is how often each class is there.
+    Args:
+        data: the scenario's section.
+        facts: of the data set.
+        labels: (class, training samples, test samples); none where there are no
+        classes.
     """
     from simfed.learn.data.own import list_inputs
     from simfed.report.owned import format_label_lines, wrap_lines
@@ -178,6 +189,11 @@ def path() -> None:
 
 
 def _find_published(name: str) -> Published:
+    """Return the data set of this name, where simfed can fetch it.
+
+    Raises:
+        InputError: there is no such set, or it comes from elsewhere.
+    """
     from simfed.ground.registry import registry
     from simfed.learn.data.store import Published
 
@@ -191,6 +207,7 @@ def _find_published(name: str) -> Published:
 
 
 def _describe_place(published: Published) -> str:
+    """Return where the files of a data set are, or what brings them here."""
     try:
         place = published.locate()
     except InputError as error:
@@ -201,6 +218,6 @@ def _describe_place(published: Published) -> str:
 
 
 def _say_fetching(what: str, before: int, done: int, total: int | None) -> str | None:
-    """Return a line for a file's beginning."""
+    """Return a line when a file begins, else None; see `showing_progress`."""
     size = f" ({format_bytes(total)})" if total else ""
     return f"fetching {what}{size}" if before < 0 else None

@@ -19,6 +19,7 @@ from simfed.cli.inspect import (
     Quiet,
     Resume,
     RunFolder,
+    ScenarioFile,
     load,
 )
 from simfed.cli.run import RunOptions, make_run
@@ -36,7 +37,7 @@ Token = Annotated[
 
 
 def serve(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     listen: Annotated[
         str,
         typer.Option(
@@ -173,7 +174,7 @@ def certificate(
 
 
 def deploy(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     out: RunFolder = None,
     shaped: Annotated[
         bool,
@@ -226,7 +227,10 @@ def deploy(
 
 
 def parse_address(text: str, where: str) -> tuple[str, int]:
-    """Return `HOST:PORT`; an IPv6 host stands in brackets.
+    """Return host and port of `HOST:PORT`; an IPv6 host stands in brackets.
+
+    Raises:
+        InputError: it is none; `where` names the option.
 
     >>> parse_address("[::1]:7000", "--listen")
     ('::1', 7000)
@@ -242,6 +246,7 @@ def parse_address(text: str, where: str) -> tuple[str, int]:
 
 
 def _format_address(host: str, port: int) -> str:
+    """Return `HOST:PORT`, an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -7,15 +7,14 @@ from typing import Annotated
 
 import typer
 
+from simfed.cli.inspect import Runs
 from simfed.ground.errors import check_known
 
 _WHERE = {"csv": "curves.csv", "tensorboard": "tensorboard", "mlflow": "mlruns"}
 
 
 def export(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
-    ],
+    runs: Runs,
     to: Annotated[
         str, typer.Option(metavar="csv|tensorboard|mlflow", help="For what.")
     ],

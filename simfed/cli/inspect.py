@@ -1,4 +1,7 @@
-"""`simfed validate`, `schema` and `list`: what a scenario says and what it may say."""
+"""`simfed validate`, `schema` and `list`: what a scenario says and what it may say.
+
+Options that several commands share stand here too, as types of their parameters.
+"""
 
 from __future__ import annotations
 
@@ -34,6 +37,13 @@ AllowPlugins = Annotated[
 ]
 
 
+ScenarioFile = Annotated[Path, typer.Argument(metavar="SCENARIO")]
+Runs = Annotated[
+    list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
+]
+TimeOnly = Annotated[
+    bool, typer.Option("--time-only", help="The clock without learning (no torch).")
+]
 RunFolder = Annotated[
     str | None,
     typer.Option(help="Run directory; runs/NAME (or the next free) if omitted."),
@@ -68,12 +78,19 @@ Dask = Annotated[
 def limit_processes(
     name: str, asked: int | None, most: int, *, each: str = "", quiet: bool = False
 ) -> int | None:
-    """Return the processes that the option `name` asks for, or at most `most`.
+    """Return the processes that an option asks for, or at most `most`.
 
-    Beyond that a sentence is printed: a few per core, and one for `each` thing that
-    keeps one busy.
+    Where it asks for more a sentence on standard error says so.
 
-    Raises: `InputError` for fewer than 1.
+    Args:
+        name: the option.
+        asked: its value; None where it was not given.
+        most: the most that can do any work.
+        each: what keeps one process busy, for the sentence.
+        quiet: say nothing.
+
+    Raises:
+        InputError: fewer than 1.
     """
     if asked is None:
         return None
@@ -91,7 +108,8 @@ def read_overrides(
 ) -> list[tuple[str, Plain]]:
     """Return (key path, value) of each `--set`, then of each given one of `keys`.
 
-    Raises: `InputError` for text that is no `KEY.PATH=VALUE`.
+    Raises:
+        InputError: a text is no `KEY.PATH=VALUE`.
     """
     from simfed.scenario import parse_assignment
 
@@ -107,7 +125,14 @@ def load(
 ) -> Scenario:
     """Return the scenario of a command's options.
 
-    See `load_scenario` and `read_overrides`.
+    Args:
+        path: its file.
+        set_: texts of `--set`.
+        allow_plugins: see `load_scenario`.
+        keys: options in place of keys, `seed` say; None where one was not given.
+
+    Raises:
+        InputError, InputErrors: what is wrong in the file or the options.
     """
     from simfed.scenario import load_scenario
 
@@ -116,6 +141,7 @@ def load(
 
 
 def _import_files(files: list[Path] | None) -> list[Path] | None:
+    """Run the files of `--import`, before the command itself."""
     for file in files or ():
         import_file(file)
     return files
@@ -192,7 +218,7 @@ def validate(
             warnings = Checks(parts).warnings()
             if not details:
                 warnings = shorten_warnings(
-                    warnings, (f"simfed validate --details {path}")
+                    warnings, f"simfed validate --details {path}"
                 )
             for warning in warnings:
                 typer.echo(f"{path}: warning: {warning}", err=True)
@@ -203,6 +229,7 @@ def validate(
 def _validate_study(
     path: Path, set_: list[str] | None, allow_plugins: bool, time_only: bool
 ) -> None:
+    """Check a study, with every scenario of it, and print a line."""
     from simfed.study.drive import check_plan
     from simfed.study.plan import plan_study
 
@@ -212,6 +239,7 @@ def _validate_study(
 
 
 def _validate_fleet(path: Path, set_: list[str] | None, *, resolved: bool) -> None:
+    """Check the fleet of an app, and print a line or all its keys."""
     from simfed.experiment.checks import check_world, warn_of_world
     from simfed.scenario import dump_scenario
     from simfed.scenario.fleet_file import load_fleet
@@ -275,7 +303,7 @@ def list_parts(
 
 
 def _list_kinds() -> dict[str, str]:
-    """Return what may be listed: plural → singular."""
+    """Return what may be listed, plural → singular."""
     plurals = {
         registry.group.removeprefix("simfed."): name
         for name, registry in REGISTRIES.items()
@@ -284,6 +312,7 @@ def _list_kinds() -> dict[str, str]:
 
 
 def _find_registry(kind: str) -> Registry:
+    """Return the registry of a kind, by its singular or plural."""
     name = _list_kinds().get(kind, kind)
     if name not in REGISTRIES:
         check_known(kind, _list_kinds(), where="list")
@@ -301,6 +330,7 @@ def _find_first_sentence(text: str) -> str:
 
 
 def _explain_part(registry: Registry, name: str) -> str:
+    """Return a part's own sentence, and where it comes from unless it is built in."""
     part = registry.get(name)
     text = getattr(part, "about", None) or _find_first_sentence(part.__doc__ or "")
     origin = registry.origin(name)

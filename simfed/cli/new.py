@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from simfed.templates import templates, write_template
 
 
 def _complete_template(incomplete: str) -> list[tuple[str, str]]:
+    """Return names, with sentences, of templates that begin so; for the shell."""
     return [(t.name, t.about) for t in templates() if t.name.startswith(incomplete)]
 
 
@@ -46,13 +48,8 @@ def new(
     command = next(one.command for one in templates() if one.name == template)
     for path in written:
         typer.echo(path)
-    typer.echo(f"run it: {command.replace('FILE', _quote_path(written[0]))}")
-
-
-def _quote_path(path: Path) -> str:
-    import shlex
-
-    return shlex.quote(str(path))
+    quoted = shlex.quote(str(written[0]))
+    typer.echo(f"run it: {command.replace('FILE', quoted)}")
 
 
 def show_page(
@@ -92,5 +89,6 @@ def _list_pages() -> dict[str, Path]:
 
 
 def _read_title(path: Path) -> str:
+    """Return the first heading of a page, empty where it has none."""
     with path.open(encoding="utf-8") as lines:
         return next((line.strip("# \n") for line in lines if line.startswith("# ")), "")

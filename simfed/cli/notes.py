@@ -11,7 +11,9 @@ _OF_PROFILE = re.compile(r"device profile ([^:]+): (.*)", re.DOTALL)
 def shorten_warnings(warnings: Sequence[str], details: str) -> list[str]:
     """Return the warnings, several of one profile as one line.
 
-    It ends with where all of them stand.
+    Args:
+        warnings: sentences.
+        details: where all of them stand, for the end of such a line.
 
     >>> what = "device profile pi: training of m{} was not measured"
     >>> noted = [what.format(i) for i in range(3)]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from simfed.cli.inspect import Width
+from simfed.cli.inspect import Runs, Width
 from simfed.ground.errors import InputError, check_known, listed
 
 if TYPE_CHECKING:
@@ -100,9 +100,7 @@ def timeline(
 
 
 def report(
-    runs: Annotated[
-        list[Path], typer.Argument(metavar="RUN", help="Run directories, one or more.")
-    ],
+    runs: Runs,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -150,6 +148,18 @@ def _draw_timeline(
     height: str | None,
     font_size: str,
 ) -> None:
+    """Draw the rounds of a run as a Gantt chart into a file.
+
+    Args:
+        run: an open one.
+        at: its folder.
+        path: the picture; its ending says the format.
+        rounds: the first and the last one.
+        clients: the option's text; None for all.
+        width: the option's text, as `3.5in`.
+        height: the option's text; None for one by the rows.
+        font_size: the option's text, as `7pt`.
+    """
     from simfed.report.frames import list_clients
     from simfed.report.gantt import gantt_figure
     from simfed.report.pictures import parse_points, parse_width, save_picture
@@ -168,7 +178,7 @@ def _draw_timeline(
 
 
 def _find_capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[float]]]:
-    """Return how links' capacities step, where they vary.
+    """Return how links' capacities step, where they vary: link → (instants, bytes/s).
 
     Only then is the network built anew.
     """
@@ -182,6 +192,11 @@ def _find_capacities(run: Run, at: Path) -> dict[str, tuple[list[float], list[fl
 
 
 def _choose_format(asked: str | None, out: Path | None) -> str:
+    """Return the format asked for, else that of the file's ending, else `png`.
+
+    Raises:
+        InputError: there is no such format, or the file's ending says another.
+    """
     if asked is None:
         suffixes = {suffix: name for name, suffix in _FORMATS.items()}
         ending = out.name.lower() if out is not None else ""

@@ -27,7 +27,9 @@ from simfed.cli.inspect import (
     Resume,
     Rounds,
     RunFolder,
+    ScenarioFile,
     Seed,
+    TimeOnly,
     Workers,
     limit_processes,
     load,
@@ -48,7 +50,10 @@ A_CLIENT_AT_A_TIME = "each client that takes part at a time"
 
 
 class RunOptions(NamedTuple):
-    """The options of a command line for the run directory that it makes."""
+    """The options of a command line for the run directory that it makes.
+
+    `serve`, `deploy` and `run` have them; `make_run` reads them.
+    """
 
     out: str | None
     resume: bool
@@ -69,14 +74,12 @@ class Player(Protocol):
 
 
 def run(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     out: RunFolder = None,
     seed: Seed = None,
     rounds: Rounds = None,
     set_: Overrides = None,
-    time_only: Annotated[
-        bool, typer.Option("--time-only", help="The clock without learning (no torch).")
-    ] = False,
+    time_only: TimeOnly = False,
     device: Device = "cpu",
     workers: Workers = None,
     dask: Dask = None,
@@ -106,8 +109,13 @@ def run(
     """Run a scenario and write its run directory."""
     from simfed.experiment import running as experiment
 
-    watcher = _make_watcher(allow_plugins, time_only=time_only) if watch else None
+    watcher = None
+    if watch:
+        from simfed.explore.watch import PageProcess
 
+        if time_only:
+            raise InputError("a run that learns", where="--watch", got="--time-only")
+        watcher = PageProcess(allow_plugins=allow_plugins)
     if device not in ("cpu", "cuda"):
         raise InputError("cpu or cuda", where="--device", got=device)
     loaded = load(scenario, set_, allow_plugins, seed=seed, rounds=rounds)
@@ -139,20 +147,20 @@ def run(
             watcher.close()
 
 
-def _make_watcher(allow_plugins: bool, *, time_only: bool) -> PageProcess:
-    from simfed.explore.watch import PageProcess
-
-    if time_only:
-        raise InputError("a run that learns", where="--watch", got="--time-only")
-    return PageProcess(allow_plugins=allow_plugins)
-
-
 def make_run(
     loaded: Scenario, options: RunOptions, play: Player, *, seconds: str = "simulated"
 ) -> RunResult:
     """Play a scenario into its folder, draw its pictures, and print its summary.
 
-    `seconds`: the word before the time in progress, `simulated` or `measured`.
+    Args:
+        loaded: the scenario.
+        options: of the command line.
+        play: plays it into the folder.
+        seconds: the word before the time in progress, `simulated` or `measured`.
+
+    Raises:
+        InputError: `--resume` without `--out`, or an empty `--out`.
+        SimfedError: what `play` raises.
     """
     from simfed.experiment.progress import RunProgress
 
@@ -165,10 +173,8 @@ def make_run(
         )
     if out is not None and not out.strip():
         raise InputError("a folder's name", where="--out", got=out)
-    clients, length = (
-        counted(loaded.client_count, "client"),
-        counted(loaded.rounds, "round"),
-    )
+    clients = counted(loaded.client_count, "client")
+    length = counted(loaded.rounds, "round")
     with contextlib.ExitStack() as stack:
         folder = stack.enter_context(folder_for(out, loaded.name, overwrite))
         stack.enter_context(sigterm_is_ctrl_c())
@@ -260,6 +266,7 @@ def print_summary(result: RunResult, drawn: list[str]) -> None:
 
 
 def _print_timings(result: RunResult) -> None:
+    """Print what each part of the work took of the host's time, the longest first."""
     wall = dict(result.manifest["wall_s"])
     total = wall.pop("total")
     width = max(len(name) for name in wall)
@@ -278,19 +285,22 @@ def draw(result: RunResult, folder: Path) -> list[str]:
 
 
 def _make_file_name(name: str) -> str:
-    """Return a scenario's name as one path component.
-
-    File systems count its bytes.
-    """
+    """Return a scenario's name as one path component of 80 bytes at the most."""
     allowed = "".join(c if c.isalnum() or c in "-_." else "-" for c in name).strip(".-")
     return allowed.encode()[:80].decode(errors="ignore") or "run"
 
 
 @contextlib.contextmanager
 def folder_for(out: str | None, name: str, overwrite: bool) -> Iterator[Path]:
-    """Yield the folder that the user named, or a new one for this run alone.
+    """Yield the folder of a run.
 
-    To `overwrite`, it is the first of these.
+    It is the one that the user named, else `runs/NAME` where that is overwritten, else
+    a new one, which goes again where nothing was written to it.
+
+    Args:
+        out: the user's.
+        name: the scenario's.
+        overwrite: a run in it is replaced.
     """
     unnamed = Path("runs") / _make_file_name(name)
     if out is not None or overwrite:

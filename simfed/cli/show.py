@@ -15,6 +15,7 @@ from simfed.cli.inspect import (
     Imports,
     Overrides,
     Rounds,
+    ScenarioFile,
     Seed,
     Width,
     Workers,
@@ -39,14 +40,9 @@ app = typer.Typer(
 _SHOWN_HOURS = 48
 
 
-@app.callback()
-def show() -> None:
-    """Show what a scenario comes to before anything runs."""
-
-
 @app.command()
 def fleet(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     out: Annotated[
         Path | None,
         typer.Option(
@@ -123,7 +119,7 @@ def fleet(
 
 @app.command()
 def cost(
-    scenario: Annotated[Path, typer.Argument(metavar="SCENARIO")],
+    scenario: ScenarioFile,
     seed: Seed = None,
     rounds: Rounds = None,
     set_: Overrides = None,
@@ -181,6 +177,7 @@ def _describe_cell(link: LinkSpec, cells: Mapping[str, CellSpec]) -> str:
 
 
 def _print_columns(columns: list[FleetColumn]) -> None:
+    """Print what a group's clients have: a row per number that is drawn or written."""
     rows = [(column.field, column.how, *column.summary()) for column in columns]
     _print_table(("field", "drawn from", "min", "median", "max"), rows)
 

@@ -15,6 +15,7 @@ from simfed.cli.inspect import (
     Imports,
     Overrides,
     Quiet,
+    TimeOnly,
     Width,
     limit_processes,
     read_overrides,
@@ -62,9 +63,7 @@ def run(
         bool, typer.Option("--retry-failed", help="Try again what failed before.")
     ] = False,
     device: Device = "cpu",
-    time_only: Annotated[
-        bool, typer.Option("--time-only", help="The clock without learning (no torch).")
-    ] = False,
+    time_only: TimeOnly = False,
     cache: Annotated[
         bool,
         typer.Option(
@@ -112,7 +111,7 @@ def run(
 
 
 def _present(result: StudyResult, folder: Path, *, quiet: bool) -> None:
-    """Print what came out of a study, and write its page."""
+    """Print what came out of a study, and write its page where plotly is there."""
     if not quiet:
         _print_result(result)
     try:
@@ -256,7 +255,21 @@ def _draw_figure(
     ymin: str | None,
     size: Any,
 ) -> None:
-    """Write a picture of a study, and print its caption."""
+    """Write a picture of a study, and print its caption.
+
+    Args:
+        result: of the study.
+        out: the picture; its ending says the format.
+        figure: `targets` or `curves`.
+        spent: the option's text.
+        over: the option's text; None for the axis with most values.
+        target: texts of `--target`.
+        ymin: the option's text; None for an axis by the data.
+        size: `width_in`, and `height_in` where it was asked for.
+
+    Raises:
+        InputError: an option that the figure does not have, or what it refuses.
+    """
     from simfed.report.pictures import save_picture
     from simfed.study.page import describe_study_figure, draw_study_figure
     from simfed.study.target_figure import describe_target_figure, target_figure
@@ -280,6 +293,7 @@ def _draw_figure(
 
 
 def _print_result(result: StudyResult, *, runs: bool = False) -> None:
+    """Print the table of arms with verdicts and notes, or that of runs with notes."""
     from simfed.study.tables import build_arms_table, build_runs_table, list_notes
 
     table = build_runs_table(result) if runs else build_arms_table(result)

@@ -58,6 +58,8 @@ def escaping_output() -> Iterator[None]:
 
 
 def _make_write(steering: _Steering) -> Any:
+    """Return a `write` that escapes what would steer the terminal."""
+
     def write(text: str) -> int:
         steering.write(escape_steering(text))
         return len(text)
@@ -72,7 +74,15 @@ def print_columns(
     words: int = 1,
     indent: str = "",
 ) -> None:
-    """Print a table; its first `words` columns are texts, the others numbers."""
+    """Print a table, each column as wide as its widest cell.
+
+    Args:
+        headers: one per column.
+        rows: one cell per column.
+        words: the first columns, which are texts and stand at the left; others are
+        numbers.
+        indent: before each line.
+    """
     widths = [max(map(len, column)) for column in zip(headers, *rows, strict=True)]
     for row in (headers, *rows):
         cells = [
@@ -88,9 +98,12 @@ def showing_progress(
 ) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield `tell(what, done, total)`, which moves a bar for each `what`.
 
-    `amount`: the class of `rich.progress` that writes how much is done. Where standard
-    error is no terminal, what `say(what, before, done, total)` returns is a line of
-    its own; `before` is -1 at first.
+    Where standard error is no terminal there are lines in place of bars.
+
+    Args:
+        say: called as `say(what, before, done, total)` there; what it returns is a line
+            of its own, None is none. `before` is -1 at first.
+        amount: the class of `rich.progress` that writes how much is done.
     """
     if not sys.stderr.isatty():
         before: dict[str, int] = {}

@@ -55,10 +55,8 @@ def twin(
     paths = fitted.write(out, model=model, source=log.name)
     played = run(out, time_only=True, progress=False)
     print(fitted.describe_rounds())
-    clients, scatter = (
-        counted(len(fitted.clients), "client"),
-        f"{100 * fitted.work_cv:.3g} % from round to round",
-    )
+    clients = counted(len(fitted.clients), "client")
+    scatter = f"{100 * fitted.work_cv:.3g} % from round to round"
     print(f"work {fitted.work_s:.4g} s (mean of {clients}; scatter {scatter})")
     server_s, scatter = fitted.server, f"{100 * fitted.server_cv:.3g} %"
     # to the nanosecond: what equal rounds differ by is the arithmetic's
@@ -68,10 +66,8 @@ def twin(
         print(f"{phase} {watts:.4g} W")
     for sentence in fitted.untold:
         print(sentence)
-    mean_s, logged_s = (
-        float(played.rounds["duration_s"].mean()),
-        float(fitted.rounds_s.mean()),
-    )
+    mean_s = float(played.rounds["duration_s"].mean())
+    logged_s = float(fitted.rounds_s.mean())
     off = round(100 * (mean_s / logged_s - 1), 2) + 0.0  # never -0.00
     print(f"played: {mean_s:.4g} s a round, {off:+.2f} %")
     if further is not None:

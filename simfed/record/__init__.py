@@ -1,5 +1,18 @@
 """Frozen facts of a run: tables, run directory, fingerprint, checkpoint, reading.
 
+- `schema`: the tables, one row type each, whose annotations are the columns
+- `recorder`: collects rows while a run is played
+- `directory`: begins a run directory, goes on with it, finishes it
+- `journal`: the answers of learning, over which a clock can be played again
+- `checkpoint`: what was learned, and how much of the journal goes with it
+- `aside`: the run that another one replaces, until that one has something to keep
+- `read`: opens a finished run, its tables as data frames
+- `digest`: the fingerprint, and hashes of files
+- `summary`: the numbers of `summary.json`, and what held each round up
+
+Begin reading with `schema`, then `directory`. Nothing in here knows how a run is
+played: it is told rows, and asked for them.
+
 Imports pyarrow when tables are made or read, pandas when a data frame is asked for, and
 neither simpy nor torch.
 """

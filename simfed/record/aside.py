@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import shutil
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -41,34 +42,40 @@ _OURS = {
 
 
 def list_written(folder: Path) -> list[Path]:
-    """Return the files that simfed wrote for the run in `folder`, the manifest last."""
-    names = {path.name for path in folder.iterdir()}
-    return [
-        folder / name for name in (*sorted(names & _OURS), *sorted(names & {_MANIFEST}))
-    ]
+    """Return the files that simfed wrote for the run in `folder`, the manifest last.
+
+    Files of other programs in the same folder are not among them, nor are the lock,
+    files without their names yet, and a run that was set aside.
+    """
+    names = {path.name for path in folder.iterdir()} & {*_OURS, _MANIFEST}
+    ordered = sorted(names, key=lambda name: (name == _MANIFEST, name))
+    return [folder / name for name in ordered]
 
 
 def find_link(folder: Path) -> Path | None:
     """Return a link among the files that simfed writes in a run's folder, else None.
 
-    By it something elsewhere would be written or deleted; simfed makes none.
+    Through a link something elsewhere would be written or deleted; simfed makes none. A
+    folder that is not there has none.
     """
+    names = {*_OURS, _MANIFEST, LOCK, _ASIDE, _DOOMED}
     for path in folder.iterdir() if folder.is_dir() else ():
-        hidden = path.name in (_MANIFEST, LOCK, _ASIDE, _DOOMED) or files.is_partial(
-            path
-        )
-        if not hidden and path.name not in _OURS:
-            continue
-        if path.is_symlink():
-            return path
-        for inner in path.rglob("*") if path.is_dir() else ():
-            if inner.is_symlink():
-                return inner
+        if path.name in names or files.is_partial(path):
+            for inner in chain([path], path.rglob("*")):
+                if inner.is_symlink():
+                    return inner
     return None
 
 
 def set_aside(folder: Path) -> None:
-    """Move the run in `folder` out of the way, whole or not at all."""
+    """Move the run in `folder` out of the way, whole or not at all.
+
+    The manifest leaves last, so a process that is killed on the way leaves one that
+    `recover` knows. A run must not be aside already.
+
+    Raises:
+        OSError: the disk refuses; the run is back then.
+    """
     (folder / _ASIDE).mkdir()
     try:
         for path in list_written(folder):
@@ -79,32 +86,40 @@ def set_aside(folder: Path) -> None:
 
 
 def is_there(folder: Path) -> bool:
-    """Return whether a run was set aside."""
+    """Return whether a run is aside in `folder`."""
     return (folder / _ASIDE).is_dir()
 
 
 def is_left_over(path: Path) -> bool:
-    """Return whether this is what is left of a run that was being deleted."""
+    """Return whether `path` is what is left of a run that was being deleted."""
     return path.name == _DOOMED
 
 
 def delete_run(folder: Path) -> None:
-    """Delete the run in `folder`, and what a killed process left half-written."""
-    _delete_paths(list_written(folder))
+    """Delete the run in `folder`, and what a killed process left half-written.
+
+    Files of other programs stay, and so does a run that is aside.
+    """
+    for path in list_written(folder):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
     files.delete_partials(folder)
 
 
 def put_back(folder: Path) -> None:
-    """Delete the run in `folder`.
-
-    The one that was set aside, if there is one, is back.
-    """
+    """Delete the run in `folder`, and bring back the one that is aside, if any."""
     delete_run(folder)
     _return_run(folder)
 
 
 def drop(folder: Path) -> None:
-    """Delete the run that was set aside."""
+    """Delete the run that is aside, if there is one.
+
+    It is renamed first, so that a process that is killed on the way leaves nothing that
+    `recover` could take for a run.
+    """
     if is_there(folder):
         shutil.rmtree(folder / _DOOMED, ignore_errors=True)
         # at once: half of it must never come back
@@ -113,10 +128,10 @@ def drop(folder: Path) -> None:
 
 
 def recover(folder: Path) -> None:
-    """Finish what a killed process began.
+    """Finish what a killed process began with a run that is aside.
 
-    The old run goes where the new one has something to keep, and comes back where it
-    has not.
+    That run goes where the new one has a checkpoint or is finished, and comes back
+    where it has neither. To be called with the folder locked.
     """
     aside = folder / _ASIDE
     if not aside.is_dir() or _has_something(folder):
@@ -144,17 +159,10 @@ def _has_something(folder: Path) -> bool:
 
 
 def _return_run(folder: Path) -> None:
+    """Bring the run that is aside back, the manifest first."""
     aside = folder / _ASIDE
     if not aside.is_dir():
         return
     for path in sorted(aside.iterdir(), key=lambda path: path.name != _MANIFEST):
         os.replace(path, folder / path.name)
     aside.rmdir()
-
-
-def _delete_paths(paths: list[Path]) -> None:
-    for path in paths:
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path)
-        else:
-            path.unlink()

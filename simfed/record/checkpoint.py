@@ -46,15 +46,20 @@ they need, so a file goes when nobody needs it any longer."""
 
 
 class FileOfArrays(NamedTuple):
-    """A file of arrays that is never changed."""
+    """A safetensors file that is never changed, with the digest of its content.
+
+    Checkpoints name such files and have links of them, so saving one does not write
+    again what has not changed since the last.
+    """
 
     path: Path
     digest: str
 
     def load(self) -> dict[str, np.ndarray]:
-        """Return its arrays.
+        """Return the file's arrays by name.
 
-        Raises: `InputError` where they are not as they were written.
+        Raises:
+            InputError: it is missing, or its content is not what its digest says.
         """
         from safetensors import SafetensorError
         from safetensors.numpy import load_file
@@ -66,7 +71,11 @@ class FileOfArrays(NamedTuple):
             raise _make_damage_error(self.path, str(error)) from error
 
     def check(self) -> None:
-        """Raises: `InputError` for a content that is not what its digest says."""
+        """Read the file and hold its content against its digest.
+
+        Raises:
+            InputError: it is missing, or its content is not what its digest says.
+        """
         if not self.path.exists():
             raise _make_damage_error(self.path, "it is missing")
         if digest_file(self.path) != self.digest:
@@ -81,7 +90,12 @@ loaded each of them by its own."""
 
 
 class FiledArrays(Mapping[str, np.ndarray]):
-    """Arrays of which some are read from files when they are asked for."""
+    """A mapping of arrays, some of which are read from files when they are asked for.
+
+    The first two words of an array's name are the key of its file in `files`:
+    `clients/3` has all arrays of client 3. The file that was read last is kept in
+    memory, the others are not.
+    """
 
     def __init__(
         self, arrays: Mapping[str, np.ndarray], files: Mapping[str, FileOfArrays]
@@ -110,9 +124,12 @@ class FiledArrays(Mapping[str, np.ndarray]):
 class Checkpoint:
     """The learned state of a run between two rounds, as `checkpoint/` holds it.
 
-    Weights, residuals and own models are arrays (safetensors), everything else is JSON;
-    the clock's own state is not in it, as the journal plays that again. No code and no
-    pickle is in it.
+    Weights, residuals and own models are arrays (safetensors), everything else is JSON.
+    Left out is the state of the clock: the journal plays that again. Nothing in it is
+    code or a pickle.
+
+    `RunDirectory.save_checkpoint` makes them, `RunDirectory.last` has the one that a
+    run goes on from.
     """
 
     round: int
@@ -135,7 +152,12 @@ _BEGINNING = Checkpoint(0, {}, {}, NOTHING)
 
 
 class CheckpointFolder:
-    """The folder `checkpoint` of the run with this id."""
+    """The folder `checkpoint` of one run: saves states and finds whole ones.
+
+    At most two states are in it, the newest and the one before. A folder that is not
+    there has none. States carry the id of their run, and those of another one are
+    damaged.
+    """
 
     def __init__(self, path: Path, run: str) -> None:
         self.path = path
@@ -149,10 +171,13 @@ class CheckpointFolder:
     def save(self, checkpoint: Checkpoint) -> None:
         """Save a new checkpoint; the one before stays beside it.
 
-        Raises: `OSError`.
+        Arrays of older ones are deleted.
+
+        Raises:
+            OSError: the disk refuses; the checkpoint before is still the newest then.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        arrays = self.path / _name_arrays_file(checkpoint.round)
+        arrays = self.path / f"arrays-{checkpoint.round:06d}.safetensors"
         files_of = {
             name: array
             for name, array in checkpoint.arrays.items()
@@ -175,7 +200,8 @@ class CheckpointFolder:
             "journal": checkpoint.journal,
             "facts": checkpoint.facts,
         }
-        with files.named_after(self.path / _NEWEST, _seal_state(state)):
+        sealed = json.dumps({**state, "digest": digest_value(state)})
+        with files.named_after(self.path / _NEWEST, sealed):
             if (self.path / _NEWEST).exists():
                 os.replace(self.path / _NEWEST, self.path / _EARLIER)
         self._delete_unnamed_arrays()
@@ -183,11 +209,12 @@ class CheckpointFolder:
     def load(self) -> Checkpoint | None:
         """Return the newest whole checkpoint, None where there is none.
 
-        Nothing is changed.
+        Nothing is changed. Where a state is damaged it is the one before, with a
+        `warning`. Where states are whole but the journal does not reach up to them, it
+        is the run's beginning (`round` 0), with a `warning`: what was learned is lost.
 
-        Where a checkpoint is whole, but the journal is not up to one, it is that of the
-        beginning, with a warning: what was learned is lost. Raises: `InputError` that
-        names the first damaged file where no checkpoint is whole.
+        Raises:
+            InputError: no checkpoint is whole; it names the first damaged file.
         """
         damaged: InputError | None = None
         journal_alone = False
@@ -218,7 +245,7 @@ class CheckpointFolder:
         )
 
     def take_up(self, loaded: Checkpoint) -> None:
-        """Go on from a checkpoint that `load` gave: what is newer than it goes."""
+        """Make a checkpoint that `load` returned the newest one; what is newer goes."""
         if not loaded.round:
             for name in _NAMES:
                 (self.path / name).unlink(missing_ok=True)
@@ -226,7 +253,11 @@ class CheckpointFolder:
             os.replace(self.path / _EARLIER, self.path / _NEWEST)
 
     def sweep(self) -> None:
-        """Delete files that a killed process left half-written, arrays included."""
+        """Delete files that a killed process left half-written, arrays included.
+
+        The run's own folder of clients' files goes too: checkpoints have links of those
+        that they need.
+        """
         files.delete_partials(self.path)
         # as safetensors calls a file that is not whole yet
         for left in self.path.glob(".tmp*"):
@@ -234,7 +265,10 @@ class CheckpointFolder:
         shutil.rmtree(self.path / UNDER_WAY, ignore_errors=True)
 
     def damages(self) -> list[InputError]:
-        """Return the damages of a finished run's states and arrays."""
+        """Return the errors of a finished run's states and their arrays.
+
+        Unlike `load` it leaves the journal out, which a finished run has compressed.
+        """
         return [state for state in self._of_finished() if isinstance(state, InputError)]
 
     def kept(self) -> list[Checkpoint]:
@@ -242,6 +276,7 @@ class CheckpointFolder:
         return [state for state in self._of_finished() if isinstance(state, Checkpoint)]
 
     def _of_finished(self) -> Iterator[Checkpoint | InputError]:
+        """Yield the states of a finished run, the newest first, or their damages."""
         for name in _NAMES:
             try:
                 if (self.path / name).exists():
@@ -250,17 +285,22 @@ class CheckpointFolder:
                 yield error
 
     def _read(self, name: str) -> Checkpoint:
+        """Return the state of a file, with its arrays read and their digests checked.
+
+        Raises:
+            InputError: something in it is not as it was written, or of another run.
+        """
         path = self.path / name
         try:
             state: Any = read_json(path)
             if state["format"] != FORMAT:
                 raise _make_damage_error(
-                    path, (f"it has format {state['format']}, not {FORMAT}")
+                    path, f"it has format {state['format']}, not {FORMAT}"
                 )
             digest = state.pop("digest")
             if digest_value(state) != digest:
                 raise _make_damage_error(
-                    path, ("its content is not what its digest says")
+                    path, "its content is not what its digest says"
                 )
             if state["run"] != self._run:
                 raise _make_damage_error(
@@ -291,7 +331,7 @@ class CheckpointFolder:
             raise _make_damage_error(path, error.strerror or str(error)) from error
 
     def _link(self, path: Path) -> None:
-        """Have a file that is never changed in the checkpoint as well."""
+        """Link a file that is never changed into the checkpoint, unless it is there."""
         link = self.path / _LINKS / path.name
         if not link.exists():
             link.parent.mkdir(exist_ok=True)
@@ -311,13 +351,16 @@ class CheckpointFolder:
                 path.unlink()
 
 
-def _name_arrays_file(round: int) -> str:
-    """Return the file with the arrays of the checkpoint after this round."""
-    return f"arrays-{round:06d}.safetensors"
-
-
 def put_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> FileOfArrays:
-    """Write a file of arrays. Raises: `OSError`."""
+    """Write arrays to a safetensors file, and return it with its digest.
+
+    Args:
+        path: its file; one of this name is replaced at once.
+        arrays: by name, of any shape and dtype that safetensors knows.
+
+    Raises:
+        OSError: the disk refuses.
+    """
     from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
@@ -333,11 +376,6 @@ def put_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> FileOfArrays:
         code = int(number[1])
         raise OSError(code, os.strerror(code), str(path)) from error
     return FileOfArrays(path, digest)
-
-
-def _seal_state(state: Mapping[str, Plain]) -> str:
-    """Return a state as JSON with a digest of the rest as its last key."""
-    return json.dumps({**state, "digest": digest_value(state)})
 
 
 def _make_damage_error(path: Path, got: str) -> InputError:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def digest_value(value: Plain) -> str:
-    """Return a hash of plain values.
+    """Return a hash of plain values, 32 hexadecimal digits.
 
     The order of keys counts, as that of prototypes does in a run.
     """
@@ -33,12 +33,18 @@ def digest_value(value: Plain) -> str:
 
 
 def digest_text(text: str) -> str:
-    """Return a hash of a text."""
+    """Return a hash of a text, 32 hexadecimal digits of BLAKE2b."""
     return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
 
 def digest_file(path: Path) -> str:
-    """Return a hash of a file's content."""
+    """Return a hash of a file's content, 32 hexadecimal digits of BLAKE2b.
+
+    The file is read in pieces of a megabyte.
+
+    Raises:
+        InputError: it cannot be read.
+    """
     running = hashlib.blake2b(digest_size=16)
     with open_file(path, find_memory_bytes()) as file:
         for block in iter(lambda: file.read(1 << 20), b""):
@@ -47,7 +53,12 @@ def digest_file(path: Path) -> str:
 
 
 def digest_folder(folder: Path, pattern: str = "*") -> str:
-    """Return a hash of the names and contents of `list_files_below` a folder."""
+    """Return a hash of the names and contents of the files below a folder.
+
+    Args:
+        folder: where to look; its own name does not count.
+        pattern: which files count, see `list_files_below`.
+    """
     files = list_files_below(folder, pattern)
     return digest_value(
         [[f.relative_to(folder).as_posix(), digest_file(f)] for f in files]
@@ -55,14 +66,14 @@ def digest_folder(folder: Path, pattern: str = "*") -> str:
 
 
 def digest_manifest(manifest: Mapping[str, Plain]) -> str:
-    """Return a hash of everything in a manifest but itself."""
+    """Return a hash of everything in a manifest but its own `digest`."""
     return digest_value(
         {key: value for key, value in manifest.items() if key != "digest"}
     )
 
 
 def sha256(content: bytes) -> str:
-    """Return the SHA-256 of a file's content, as `sha256sum` gives it."""
+    """Return the SHA-256 of a file's content in hexadecimal, as of `sha256sum`."""
     return hashlib.sha256(content).hexdigest()
 
 
@@ -72,7 +83,10 @@ def digest_scenario(scenario_yaml: str) -> str:
 
 
 class Fingerprint:
-    """The hash while tables stream past.
+    """The fingerprint of a run while its tables stream past; see `fingerprint`.
+
+    Every column has a running hash of its own, so rows may come in pieces of any size,
+    but each table's in their order.
 
     >>> Fingerprint().hexdigest() == Fingerprint().hexdigest()
     True
@@ -90,8 +104,10 @@ class Fingerprint:
     def add(self, table: str, piece: pa.Table) -> None:
         """Add the next rows of a table.
 
-        An optional table without rows counts as none, and columns beyond the schema are
-        the method's own losses.
+        Args:
+            table: its name, a key of `TABLES`.
+            piece: the rows. An optional table without rows counts as none. Columns
+                beyond the schema are the method's own losses, float64.
         """
         if table in OPTIONAL_TABLES and not len(piece):
             return
@@ -105,7 +121,10 @@ class Fingerprint:
                 running.add(chunk)
 
     def hexdigest(self) -> str:
-        """Return 32 hexadecimal digits, of the bits of all columns that count."""
+        """Return 32 hexadecimal digits, of the bits of all columns that count.
+
+        `ADDED_COLUMNS` that say nothing in this run do not count.
+        """
         # what is hashed has been the same since format 1
         whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():
@@ -131,10 +150,13 @@ def _is_informative(table: pa.Table, name: str) -> bool:
 def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
     """Return the fingerprint of a run: a hash over its simulated events and metrics.
 
-    Equal fingerprints mean the same trajectory. Host times are not in it.
+    Equal fingerprints mean the same trajectory, bit for bit. Host times are not in it.
 
     Args:
-        batches: gives the table of a name in pieces, however it is cut.
+        batches: returns the table of a name in pieces, however it is cut.
+
+    Returns:
+        32 hexadecimal digits.
     """
     running = Fingerprint()
     for table in TABLES:
@@ -144,9 +166,10 @@ def fingerprint(batches: Callable[[str], Iterable[pa.Table]]) -> str:
 
 
 class _ColumnHash:
-    """The hash of one column: its values in a row and which of them are null.
+    """The hash of one column: its values in a row, and which of them are null.
 
-    Nulls count as zeros among the values.
+    A null counts as 0, or the empty text, among the values. Texts count by their UTF-8
+    bytes and their lengths.
     """
 
     def __init__(self, column: Column) -> None:
@@ -156,8 +179,10 @@ class _ColumnHash:
         self._lengths = hashlib.blake2b()
 
     def add(self, chunk: pa.Array) -> None:
+        """Add the column's next values."""
         if self._column.nullable:
-            self._valid.update(_encode_validity(chunk))
+            valid: np.ndarray = chunk.is_valid().to_numpy(zero_copy_only=False)
+            self._valid.update(valid.astype(np.uint8).tobytes())
         if self._column.dtype == "str":
             lengths, text = _encode_strings(chunk)
             self._lengths.update(lengths)
@@ -166,15 +191,12 @@ class _ColumnHash:
             self._values.update(_encode_numbers(chunk))
 
     def digest(self) -> bytes:
+        """Return the hash of all values so far, 192 bytes."""
         return self._values.digest() + self._valid.digest() + self._lengths.digest()
 
 
-def _encode_validity(chunk: pa.Array) -> bytes:
-    valid: np.ndarray = chunk.is_valid().to_numpy(zero_copy_only=False)
-    return valid.astype(np.uint8).tobytes()
-
-
 def _encode_numbers(chunk: pa.Array) -> bytes:
+    """Return numbers as little-endian bytes of eight each, nulls as 0."""
     import pyarrow as pa
 
     if pa.types.is_boolean(chunk.type):
@@ -189,16 +211,12 @@ def _encode_numbers(chunk: pa.Array) -> bytes:
 
 
 def _encode_strings(chunk: pa.Array) -> tuple[bytes, bytes]:
+    """Return the lengths of texts, eight bytes each, and their UTF-8 bytes in a row."""
     text = chunk.fill_null("")
-    _, offsets_buffer, data_buffer = text.buffers()
     if len(text) == 0:
         return b"", b""
-    offsets = np.frombuffer(offsets_buffer, np.int32)[
-        text.offset : text.offset + len(text) + 1
-    ]
-    data = (
-        data_buffer[int(offsets[0]) : int(offsets[-1])].to_pybytes()
-        if data_buffer
-        else b""
-    )
+    _, offsets_buffer, data_buffer = text.buffers()
+    offsets = np.frombuffer(offsets_buffer, np.int32)[text.offset :][: len(text) + 1]
+    first, last = int(offsets[0]), int(offsets[-1])
+    data = data_buffer[first:last].to_pybytes() if data_buffer else b""
     return np.diff(offsets).astype("<i8").tobytes(), data

@@ -3,6 +3,9 @@
 The folder begins with a `manifest.json` that says `running`. Tables get their names
 when they are whole; the manifest says `finished` last. Whatever happens in between, a
 reader knows that the run is not done, and a resumed run finds its checkpoint.
+
+`reserve` gives one process the folder, `RunDirectory` is the run in it, `find_status`
+looks from outside. What the folder holds is on the page of the run directory.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import yaml
@@ -44,7 +47,11 @@ class RunDirectory:
     """A run directory that is being written.
 
     Made by `create` (a new run) or `resume` (one that stopped on its way), inside
-    `reserve` wherever another process could have the same idea.
+    `reserve` wherever another process could have the same idea. Then come
+    `open_journal`, `recorder`, a `save_checkpoint` now and then, and `finish`; or
+    `stop`, or `abandon`.
+
+    `path` is its folder, `manifest` what `manifest.json` says now.
     """
 
     def __init__(self, path: Path, manifest: dict[str, Plain]) -> None:
@@ -70,10 +77,18 @@ class RunDirectory:
     ) -> RunDirectory:
         """Begin a new run in a new or empty folder.
 
-        `overwrite`: replace the run in the folder. It is out of the way until the new
-        one has a checkpoint or is finished, and `abandon` brings it back; files that
-        simfed did not write stay. `beside`: further files, by their place in the
-        folder. Raises: `InputError`.
+        Args:
+            path: the folder.
+            scenario_yaml: the resolved scenario, as `scenario.yaml` will have it.
+            manifest: the facts that are known at the beginning; `format`, `id`,
+                `status` and digests are added.
+            overwrite: replace the run in the folder. It is out of the way until the new
+                one has a checkpoint or is finished, and `abandon` brings it back; files
+                that simfed did not write stay.
+            beside: further files, path below the folder → content.
+
+        Raises:
+            InputError: the folder holds something else, or cannot be written.
         """
         path = Path(path)
         beside = beside or {}
@@ -89,7 +104,7 @@ class RunDirectory:
         run = cls(path, whole_manifest)
         with writing(path):
             path.mkdir(parents=True, exist_ok=True)
-            if _look_into(path) != "nothing":
+            if _holds_run(path):
                 aside.set_aside(path)
             else:
                 aside.delete_run(path)  # of a beginning that was killed
@@ -116,15 +131,25 @@ class RunDirectory:
     ) -> RunDirectory | None:
         """Return the run in the folder, finished or not, and None where none has begun.
 
-        Nothing is changed before `go_on`. `mode` and `device` are the manifest's
-        (`full` or `time-only`, where it learns); like the scenario they must be the
-        same as when the run began, and so must the further files (`beside`), and the
-        data and the models of `manifest`, what it would say if it began now. Other
-        versions of packages are warned of; an unfinished run of another version of
-        simfed does not go on. Raises: `InputError`, also where no checkpoint is whole.
+        Nothing is changed before `go_on`. What must be as it was when the run began is
+        refused where it is not; other versions of packages are only warned of.
+
+        Args:
+            path: the folder.
+            scenario_yaml: the resolved scenario; all but its name and its checkpoints
+                must be the same.
+            mode: `full` or `time-only`; must be the same.
+            device: where the run learns; must be the same, as last bits may differ.
+            manifest: what the manifest would say if the run began now; its data and
+                models must be the same. None: only for looking.
+            beside: further files as of `create`; must be the same.
+
+        Raises:
+            InputError: something is not the same, an unfinished run is of another
+                version of simfed, or no checkpoint is whole.
         """
         path = Path(path)
-        if _look_into(path) == "nothing":
+        if not _holds_run(path):
             return None
         begun = _read_whole_manifest(path)
         # first, as another version writes scenarios otherwise
@@ -163,8 +188,8 @@ class RunDirectory:
                 begun.get("versions", {}), manifest["versions"]
             )
         run._loaded = run._checkpoints.load()
-        if run._loaded is not None and run._loaded.warning is not None:
-            run.warnings.append(run._loaded.warning)
+        if run._loaded is not None:
+            run.warnings += filter(None, [run._loaded.warning])
         return run
 
     @property
@@ -173,9 +198,10 @@ class RunDirectory:
         return bool(self.manifest["status"] == "finished")
 
     def go_on(self) -> None:
-        """Note that the run is under way again.
+        """Note that the run is under way again, from `last` on.
 
-        What a killed process left half-done goes.
+        What a killed process left half-done is deleted, and so is what is newer than
+        `last`.
         """
         with writing(self.path):
             files.delete_partials(self.path)
@@ -184,25 +210,22 @@ class RunDirectory:
             if self._loaded is not None:
                 self._checkpoints.take_up(self._loaded)
             _write_beside(self.path, self._beside)  # its copies may be damaged
-            self.manifest["warnings"] = [
-                *self.manifest.get("warnings", []),
-                *self.warnings,
-            ]
-            self._put_manifest()
+            before = self.manifest.get("warnings", [])
+            self._put_manifest(warnings=[*before, *self.warnings])
 
     @property
     def last(self) -> Checkpoint | None:
-        """The checkpoint that it goes on from; None: it begins anew."""
+        """The checkpoint that the run goes on from; None where it begins anew."""
         return self._loaded if self._loaded is not None and self._loaded.round else None
 
     @property
     def has_checkpoint(self) -> bool:
-        """True if there is a state to go on from."""
+        """True if there is a checkpoint to go on from, whole or not."""
         return self._checkpoints.has_one
 
     @property
     def replaces(self) -> bool:
-        """True if an older run is only out of the way."""
+        """True if an older run is aside that this one may still give way to."""
         return aside.is_there(self.path)
 
     def abandon(self) -> None:
@@ -217,7 +240,7 @@ class RunDirectory:
     def recorder(
         self, *, rows_in_memory: int = 50_000, own: OwnColumns | None = None
     ) -> Recorder:
-        """Return a recorder that spills into this directory."""
+        """Return a recorder whose files lie in this directory; see `Recorder`."""
         return Recorder(
             self._checkpoints.path / "segments",
             rows_in_memory=rows_in_memory,
@@ -233,7 +256,19 @@ class RunDirectory:
     def save_checkpoint(
         self, round: int, facts: Mapping[str, Plain], arrays: Mapping[str, np.ndarray]
     ) -> None:
-        """Save a checkpoint of what was learned; the one before stays beside it."""
+        """Save a checkpoint of what was learned; the one before stays beside it.
+
+        The journal is on the disk before it, and a run that was to be replaced is gone
+        after.
+
+        Args:
+            round: rounds done.
+            facts: JSON-able values.
+            arrays: weights, residuals and own models by name.
+
+        Raises:
+            RunFailed: the disk refuses.
+        """
         assert self._journal is not None
         with self._going():
             self._checkpoints.save(
@@ -242,9 +277,11 @@ class RunDirectory:
             aside.drop(self.path)
 
     def stop(self, status: str, reason: str) -> None:
-        """Note that the run ends here for now: `interrupted` or `failed`.
+        """Note that the run ends here for now, and why.
 
-        Its reason is one sentence.
+        Args:
+            status: `interrupted` or `failed`.
+            reason: one sentence.
         """
         self._put_manifest(status=status, reason=reason)
 
@@ -257,8 +294,19 @@ class RunDirectory:
     ) -> str:
         """Write the tables, the summary and, last, the manifest.
 
-        Returns the fingerprint. The checkpoint's state stays (it holds the trained
-        weights), its segments go: the tables have their rows now.
+        The checkpoint's state stays, as it holds the trained weights. Its segments go:
+        the tables have their rows now.
+
+        Args:
+            recorder: all rows of the run.
+            manifest: further facts, which are known at the end.
+            summary: the content of `summary.json`.
+
+        Returns:
+            The fingerprint.
+
+        Raises:
+            RunFailed: the disk refuses; the run is as it was at its last checkpoint.
         """
         with self._going():
             running = Fingerprint()
@@ -291,6 +339,7 @@ class RunDirectory:
         shutil.rmtree(self._checkpoints.path / "segments", ignore_errors=True)
 
     def _put_manifest(self, **changes: Plain) -> None:
+        """Write the manifest with `changes`, sealed by its digest."""
         manifest = {**self.manifest, **changes}
         manifest["digest"] = digest_manifest(manifest)
         files.put_json(self.path / "manifest.json", manifest)
@@ -309,7 +358,7 @@ class RunDirectory:
 
 
 class RunStatus(NamedTuple):
-    """The status of the run in a folder."""
+    """The status of the run in a folder, as `find_status` sees it from outside."""
 
     status: str
     """`waiting`, `running`, `interrupted`, `failed` or `finished`."""
@@ -318,10 +367,15 @@ class RunStatus(NamedTuple):
 
 
 def find_status(path: Path) -> RunStatus:
-    """Return how far the run in a folder is; nothing there yet: it waits."""
+    """Return how far the run in a folder is, and why it stopped.
+
+    A folder that is not there, or is empty, is `waiting`. A manifest that says
+    `running` with no process at it is `interrupted`. Something else in the folder is
+    `failed`.
+    """
     try:
         if not (path / "manifest.json").is_file():
-            _look_into(path)
+            _holds_run(path)
             return RunStatus("running" if is_held(path) else "waiting")
         manifest = read_manifest(path)
     except InputError as error:  # something else lies there
@@ -340,11 +394,17 @@ def note_failure(path: Path, reason: str, traceback: str) -> None:
     Nothing is noted where another process goes on with it, where something else lies,
     and where the manifest is not whole.
 
-    Raises: `InputError` where the disk refuses.
+    Args:
+        path: the run's folder.
+        reason: one sentence.
+        traceback: Python's, for a bug of simfed or of a plug-in; else empty.
+
+    Raises:
+        InputError: the disk refuses.
     """
     try:
         with reserve(path, resume=True):
-            begun = {} if _look_into(path) == "nothing" else _read_whole_manifest(path)
+            begun = _read_whole_manifest(path) if _holds_run(path) else {}
             run = RunDirectory(path, {"format": FORMAT, **begun})
             with writing(path):
                 run._put_manifest(status="failed", reason=reason, traceback=traceback)
@@ -356,9 +416,11 @@ def note_failure(path: Path, reason: str, traceback: str) -> None:
 def delete_run(path: Path) -> bool:
     """Delete the files of the run in a folder, and the folder if it is empty then.
 
-    Returns False where another process is at it.
+    Returns:
+        False where another process is at it; it stays then.
 
-    Raises: `InputError` for something else.
+    Raises:
+        InputError: the folder holds something else.
     """
     try:
         with reserve(path, resume=True), writing(path):
@@ -373,14 +435,22 @@ def delete_run(path: Path) -> bool:
 def reserve(
     path: str | os.PathLike[str], *, overwrite: bool = False, resume: bool = False
 ) -> Iterator[None]:
-    """Have the folder for one run, new or gone on with, and nobody else.
-
-    The run in it is untouched.
+    """Keep the folder for one run, new or gone on with, in the body of the `with`.
 
     Everything that can be refused is refused here, before long work. What a killed
     process left half-done is settled: a run that was out of the way comes back if
-    nothing came of the other. A folder that was made for it and is empty in the end
-    goes again. Raises: `InputError`.
+    nothing came of the other. A folder that was made for this and is empty in the end
+    goes again. The run in it is untouched.
+
+    Args:
+        path: the folder; made where it is not there.
+        overwrite: a run in it may be replaced.
+        resume: a run in it may go on.
+
+    Raises:
+        InputError: the folder holds something else, a link, or a run that neither may
+            happen to, or cannot be written.
+        Held: another process has it.
     """
     path = Path(path)
     _refuse_others(path, overwrite or resume)
@@ -398,6 +468,7 @@ def reserve(
 
 
 def _write_beside(folder: Path, beside: Mapping[str, bytes]) -> None:
+    """Write further files below a run's folder, path → content."""
     for name, content in beside.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -408,22 +479,25 @@ def _delete_if_empty(path: Path) -> None:
         path.rmdir()
 
 
-def _look_into(path: Path) -> Literal["nothing", "a run"]:
-    """Return what is in a folder.
+def _holds_run(path: Path) -> bool:
+    """Return whether a run has begun in a folder.
 
-    `nothing`: at most what is left of a beginning that was killed.
+    False for a folder that is not there, is empty, or has at most what is left of a
+    beginning that was killed.
 
     Raises: `InputError` for a folder of something else.
     """
     if not path.exists():
-        return "nothing"
+        return False
     if not path.is_dir():
         raise InputError("a folder", where=str(path), problem="this is a file")
     if aside.is_there(path):
-        return "a run"
-    inside = [inner for inner in path.iterdir() if not _is_left_over(inner)]
-    if not inside:
-        return "nothing"
+        return True
+    if all(
+        inner.name == LOCK or files.is_partial(inner) or aside.is_left_over(inner)
+        for inner in path.iterdir()
+    ):
+        return False
     problem = "a folder with other files in it"
     refusal = InputError("a new or empty folder", where=str(path), problem=problem)
     if not (path / "manifest.json").is_file():
@@ -433,13 +507,10 @@ def _look_into(path: Path) -> Literal["nothing", "a run"]:
     except InputError:
         if not (path / "scenario.yaml").is_file():  # another program's manifest
             raise refusal from None
-        return "a run"
-    begun = begun or (path / "scenario.yaml").exists() or (path / "checkpoint").exists()
-    return "a run" if begun else "nothing"
-
-
-def _is_left_over(path: Path) -> bool:
-    return path.name == LOCK or files.is_partial(path) or aside.is_left_over(path)
+        return True
+    return begun or any(
+        (path / one).exists() for one in ("scenario.yaml", "checkpoint")
+    )
 
 
 def _refuse_others(path: Path, allowed: bool) -> None:
@@ -453,7 +524,7 @@ def _refuse_others(path: Path, allowed: bool) -> None:
         raise InputError(
             allowed_here, where=str(link), problem="a link", hint="delete it"
         )
-    if _look_into(path) != "nothing" and not allowed:
+    if _holds_run(path) and not allowed:
         raise InputError(
             "a new or empty folder",
             where=str(path),
@@ -463,6 +534,11 @@ def _refuse_others(path: Path, allowed: bool) -> None:
 
 
 def _read_whole_manifest(path: Path) -> dict[str, Plain]:
+    """Return a run's manifest, whose digest is right.
+
+    Raises:
+        InputError: it was changed, or is none.
+    """
     where = path / "manifest.json"
     try:
         manifest = read_manifest(path)
@@ -476,6 +552,7 @@ def _read_whole_manifest(path: Path) -> dict[str, Plain]:
 
 
 def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
+    """Refuse an unfinished run that another version of simfed began."""
     version = begun.get("versions", {}).get("simfed", VERSION)
     if version != VERSION:
         raise InputError(
@@ -489,6 +566,7 @@ def _refuse_other_version(path: Path, begun: Mapping[str, Plain]) -> None:
 def _refuse_other_scenario(
     path: Path, manifest: Mapping[str, Plain], scenario_yaml: str
 ) -> None:
+    """Refuse to go on with a scenario that would give other results."""
     where = path / "scenario.yaml"
     if not where.is_file():
         raise InputError(
@@ -524,6 +602,7 @@ def _drop_undeciding(scenario_yaml: str) -> str:
 def _write_table(
     path: Path, name: str, recorder: Recorder, running: Fingerprint
 ) -> None:
+    """Write a table as a Parquet file, and add its rows to the fingerprint."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -543,6 +622,7 @@ def _write_table(
 
 
 def _describe_difference(begun: str, now: str) -> str:
+    """Return the first line in which two scenarios differ, and what it was before."""
     ours, theirs = begun.splitlines(), now.splitlines()
     for was, is_ in zip(ours, theirs, strict=False):
         if was != is_:

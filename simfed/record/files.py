@@ -14,9 +14,13 @@ from simfed.ground.writing import PARTIAL, replacing
 
 @contextmanager
 def named_after(path: Path, text: str) -> Iterator[None]:
-    """Write text and have it on the disk.
+    """Write a text to the disk; the file gets its name after the body of the `with`.
 
-    The file gets its name after the body of the `with`.
+    So what the body does is done before anybody can read the file. A file of this name
+    is replaced at once. A body that raises leaves it as it was.
+
+    Raises:
+        OSError: the disk refuses.
     """
     with replacing(path) as temporary:
         with temporary.open("w", encoding="utf-8", newline="\n") as file:
@@ -44,7 +48,7 @@ def sync(path: Path) -> None:
 
 
 def delete_partials(folder: Path) -> None:
-    """Delete what a killed process left half-written."""
+    """Delete the files in `folder` that a killed process left half-written."""
     for left in folder.glob(f"{PARTIAL}*"):
         left.unlink(missing_ok=True)
 

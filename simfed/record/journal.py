@@ -40,15 +40,15 @@ _LONGEST_BYTES = 1 << 28
 
 
 class DamagedJournal(InputError):
-    """Answers of learning that are lost."""
+    """Raised for a journal that is not whole: answers of learning are lost."""
 
 
 class OtherDecisions(RunFailed):
-    """A clock that is played over a journal decides otherwise than it did."""
+    """Raised where a clock played over a journal decides otherwise than it did."""
 
 
 class JournalLine(NamedTuple):
-    """An answer of learning."""
+    """An answer of learning, with a hash of what was decided before."""
 
     key: str
     label: str
@@ -56,7 +56,7 @@ class JournalLine(NamedTuple):
 
 
 class Prefix(NamedTuple):
-    """The part of a journal that a state goes with."""
+    """The part of a journal that a checkpoint goes with: its bytes and their digest."""
 
     bytes: int
     digest: str
@@ -66,7 +66,12 @@ NOTHING = Prefix(0, "")
 
 
 class Journal:
-    """The journal of a played run: read from its beginning, then appended to."""
+    """The journal of a run that is played: read from its beginning, then appended to.
+
+    `known` returns the answers that are there, in their order; after the last one
+    `note` appends. Lines wait in memory until a merge is among them, and are on the
+    disk for certain after `flush`.
+    """
 
     def __init__(
         self, path: Path, end: int | None = 0, *, appends: bool = True
@@ -91,7 +96,13 @@ class Journal:
     def known(self, key: str, label: str) -> Plain:
         """Return the next answer, None after the last one.
 
-        Raises: `OtherDecisions` where it is not the answer to this.
+        Args:
+            key: the hash of all decisions up to here.
+            label: whose answer is asked for, `merge 3` say.
+
+        Raises:
+            OtherDecisions: the next line answers something else.
+            DamagedJournal: the line after it is damaged.
         """
         line = self._next
         if line is None:
@@ -100,7 +111,7 @@ class Journal:
             said = (
                 label
                 if line.label == label
-                else (f"{line.label} where {label} is asked for")
+                else f"{line.label} where {label} is asked for"
             )
             raise OtherDecisions(
                 f"{self.path}: answers {said}, but what was decided before is not what "
@@ -115,9 +126,15 @@ class Journal:
         return self._next
 
     def note(self, key: str, label: str, answer: Plain) -> None:
-        """Append an answer.
+        """Append an answer; nothing happens to a journal that is only read.
 
-        Raises: `RunFailed` where the disk refuses it.
+        Args:
+            key: the hash of all decisions up to here.
+            label: whose answer it is.
+            answer: JSON-able.
+
+        Raises:
+            RunFailed: the disk refuses it.
         """
         if not self._appends:
             return
@@ -127,9 +144,10 @@ class Journal:
             self._write()
 
     def flush(self) -> Prefix:
-        """Put all of it on the disk.
+        """Write all lines to the disk; return the part that a checkpoint now goes with.
 
-        Raises: `RunFailed`.
+        Raises:
+            RunFailed: the disk refuses.
         """
         self._write(syncs=True)
         return Prefix(self._bytes, self._digest.hexdigest())
@@ -155,7 +173,7 @@ class Journal:
         self._waiting.clear()
 
     def compress(self) -> str:
-        """Write its compressed form beside it; return the digest of what is in it."""
+        """Write the compressed journal beside it; return the digest of its lines."""
         import pyarrow as pa
 
         _, digest = self.flush()
@@ -175,9 +193,15 @@ class Journal:
 def read_lines(
     path: Path, end: int | None = None, digest: hashlib.blake2b | None = None
 ) -> Iterator[JournalLine]:
-    """Yield the lines of a journal, compressed or not, up to `end` bytes (None: all).
+    """Yield the lines of a journal, compressed or not.
 
-    `digest` is told what is read. Raises: `InputError` for what is no journal.
+    Args:
+        path: its file; `.zst` at its end means compressed.
+        end: how many bytes count, before compression; None for all.
+        digest: is told every byte that was read.
+
+    Raises:
+        InputError: the file is no journal, or ends within a line.
     """
     done = 0
     with open_file(path, find_memory_bytes()) if end != 0 else nullcontext() as file:
@@ -201,9 +225,10 @@ def read_lines(
 
 
 def read_line(text: bytes) -> JournalLine:
-    """Return the line with this text.
+    """Return the line of a journal with this text.
 
-    Raises: `ValueError`, `TypeError` for what is none.
+    Raises:
+        ValueError, TypeError: it is none.
     """
     line = JournalLine(*json.loads(text))
     if not isinstance(line.key, str) or not isinstance(line.label, str):
@@ -212,7 +237,11 @@ def read_line(text: bytes) -> JournalLine:
 
 
 def check_prefix(path: Path, prefix: Prefix) -> None:
-    """Raises: `InputError` if the file does not begin with what a state goes with."""
+    """Hold the beginning of a journal against the part that a checkpoint goes with.
+
+    Raises:
+        DamagedJournal: the file is missing, shorter, or begins otherwise.
+    """
     digest, left = _begin_digest(), prefix.bytes
     if not path.exists():
         raise _make_damage_error(path, "it is missing")
@@ -228,9 +257,14 @@ def check_prefix(path: Path, prefix: Prefix) -> None:
 
 
 def read_finished(folder: Path, digest: Plain) -> Iterator[JournalLine]:
-    """Return the lines of the journal of the finished run in a folder.
+    """Return the lines of the journal of a finished run.
 
-    Raises: `InputError` where they are not those of this digest, before the first.
+    Args:
+        folder: the run's.
+        digest: of the plain journal, as the manifest has it under `journal`.
+
+    Raises:
+        DamagedJournal: the file has another digest; known before the first line.
     """
     path, running = folder / COMPRESSED, _begin_digest()
     for _ in read_lines(path, digest=running):

@@ -18,10 +18,7 @@ LOCK = ".lock"
 
 
 class Held(InputError):
-    """A folder cannot be locked: another process holds its lock.
-
-    The message names it.
-    """
+    """Raised where a folder is locked by another process, which the message names."""
 
 
 @contextmanager
@@ -29,9 +26,17 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
     """Lock an existing folder for the body of the `with`.
 
     The lock ends with the process, however that ends. On a file system without locks
-    nobody is kept out. `what` the folder holds ("run", say) and a `hint` are for the
-    message. Raises: `Held` where another process has the lock; `OSError` where nothing
-    can be written.
+    nobody is kept out.
+
+    Args:
+        folder: must be there; the lock is its file `LOCK`.
+        what: what the folder holds, for the message: `run folder`, say.
+        hint: what to do then, for the message.
+
+    Raises:
+        Held: another process has the lock.
+        InputError: the lock's file is a link.
+        OSError: nothing can be written there.
     """
     file = _lock_file(folder / LOCK, what, hint)
     try:
@@ -52,7 +57,8 @@ def lock_folder(folder: Path, what: str, hint: str | None = None) -> Iterator[No
 def is_held(folder: Path) -> bool:
     """Return whether a process holds the folder now.
 
-    Where a file system has no locks, perhaps.
+    On a file system without locks: whether a lock's file lies there, which a killed
+    process leaves as well.
     """
     try:
         check_file(folder / LOCK)
@@ -66,6 +72,10 @@ def is_held(folder: Path) -> bool:
 
 
 def _lock_file(path: Path, what: str, hint: str | None) -> TextIO:
+    """Return the lock's file, open and locked.
+
+    It is opened anew where its holder deleted it between opening and locking.
+    """
     while True:
         if path.is_symlink():  # whose target would be emptied
             raise InputError(
@@ -90,6 +100,7 @@ def _lock_file(path: Path, what: str, hint: str | None) -> TextIO:
 
 
 def _flock(file: TextIO, operation: int) -> None:
+    """Lock or unlock a file; where a file system has no locks nothing happens."""
     try:
         fcntl.flock(file, operation)
     except BlockingIOError:

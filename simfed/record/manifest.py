@@ -19,10 +19,10 @@ NOT_ALWAYS = {"owned", "laws", "round_metrics", "measure", "privacy", "raised"}
 
 
 def versions() -> dict[str, str]:
-    """Return the versions that a run rests on.
+    """Return the versions that a run's last bits rest on.
 
-    They are those of simfed, Python and packages, the platform, the processor's model,
-    and who computes layers.
+    Keys are `simfed`, `python`, each installed package of those that compute,
+    `platform`, `processor` (its model) and `layers` (who computes them).
     """
     installed = {"simfed": VERSION, "python": platform.python_version()}
     built = {
@@ -34,7 +34,7 @@ def versions() -> dict[str, str]:
 
 
 def count_threads() -> int:
-    """Return the threads on which a process of this run computes; 1 without torch."""
+    """Return the threads on which PyTorch computes here; 1 where it is not loaded."""
     torch = sys.modules.get("torch")
     return 1 if torch is None else int(torch.get_num_threads())
 

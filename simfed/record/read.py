@@ -47,9 +47,11 @@ _WORDS = {"outcome": OUTCOMES, "choice": CHOICES}
 class Run:
     """A finished run: `run.rounds`, `run.participations`, … are data frames.
 
-    They are read on first use. Columns that may be empty and hold whole numbers
-    (`critical_client`, `spans.client`) have the dtype `Int64`, so that they stay whole
-    numbers.
+    They are read on first use and kept; every name in `TABLES` works. Columns that may
+    be empty and hold whole numbers (`critical_client`, `spans.client`) have the dtype
+    `Int64`, so that they stay whole numbers.
+
+    Made by `open_run`, or without a folder from a run that was kept in memory.
     """
 
     rounds: pd.DataFrame
@@ -136,21 +138,33 @@ class Run:
         return loaded
 
     def table(self, name: str) -> pa.Table:
-        """Return a table as Arrow columns."""
+        """Return a table as Arrow columns, read on first use and kept.
+
+        Raises:
+            InputError: there is no table of this name, or its file is damaged.
+        """
         check_known(name, TABLES, "a table:")
         if name not in self._tables:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
 
     def schema_in_file(self, name: str) -> pa.Schema:
-        """Return all columns of a table's file, known or not."""
+        """Return all columns of a table's file, also those that no schema knows."""
         if self.path is None or not (self.path / f"{name}.parquet").exists():
             return self.table(name).schema
         with open_parquet(self.path / f"{name}.parquet", find_memory_bytes()) as file:
             return file.schema_arrow
 
     def frame(self, name: str, rounds: Sequence[int] | None = None) -> pd.DataFrame:
-        """Return a table, or its rows of some rounds, as a data frame."""
+        """Return a table as a new data frame.
+
+        Args:
+            name: of the table.
+            rounds: only rows of these rounds; None for all.
+
+        Raises:
+            InputError: a column of words has a word that is none of its own.
+        """
         import pandas as pd
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -185,15 +199,16 @@ class Run:
 def open_run(path: str | os.PathLike[str]) -> Run:
     """Return the finished run in a folder.
 
-    Raises: `InputError` in one sentence for a folder that is not there, is no run
-    directory, is of another format, holds a run that has not finished, or lacks a file.
+    Raises:
+        InputError: the folder is not there, is no run directory, is of another format,
+            holds a run that has not finished, or lacks a file; one sentence says which.
     """
     path = Path(path)
     manifest = read_manifest(path)
     if manifest["status"] != "finished":
         # an app on Flower's messages cannot be saved
         goes_on = (
-            [] if manifest.get("mode") == "flower" else [("--resume goes on with it")]
+            [] if manifest.get("mode") == "flower" else ["--resume goes on with it"]
         )
         raise InputError(
             "a finished run",
@@ -231,7 +246,8 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
 
     That is `running`, `interrupted`, `failed` or `finished`.
 
-    Raises: `InputError` for a folder that is no run directory.
+    Raises:
+        InputError: the folder is no run directory, or of another format.
     """
     path = Path(path)
     if not path.is_dir():
@@ -264,10 +280,15 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Plain]:
 
 
 def number_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
-    """Return (turn, row) of rows of participations, in the table's order.
+    """Yield (turn, row) of rows of participations, in the table's order.
 
-    Rows begin with round and client; a turn counts how often the client was started
-    before in the same round.
+    A turn counts how often the client was started before in the same round: 0 at first.
+
+    Args:
+        rows: each begins with round and client.
+
+    >>> [turn for turn, _ in number_turns([(1, 7), (1, 8), (1, 7)])]
+    [0, 0, 1]
     """
     counts: Counter[tuple[int, int]] = Counter()
     for row in rows:
@@ -276,6 +297,7 @@ def number_turns(rows: Iterable[Row]) -> Iterator[tuple[int, Row]]:
 
 
 def _read_object(path: Path) -> dict[str, Plain]:
+    """Return the object of a JSON file."""
     value = read_json(path)
     if not isinstance(value, dict):
         raise InputError("a JSON object", where=str(path), got=value)
@@ -287,6 +309,13 @@ _MAY_HAVE_MORE = (OWN_LOSSES, "clients")
 
 
 def _read_parquet(path: Path, name: str) -> pa.Table:
+    """Return a table from its file, its columns in the schema's order and types.
+
+    An optional table without a file has no rows.
+
+    Raises:
+        InputError: the file is damaged, or a column is missing.
+    """
     schema = arrow_schema(name)
     if name in OPTIONAL_TABLES and not path.exists():
         return schema.empty_table()

@@ -42,7 +42,7 @@ class Recorder:
     """The tables of one run while it runs.
 
     `recorder.spans.append(Span(...))` and its siblings record; `settle()` at a round's
-    end bounds the memory; `table(name)` gives everything recorded so far.
+    end bounds the memory; `table(name)` returns everything recorded so far.
 
     >>> recorder = Recorder()
     >>> recorder.policies.append(PolicyValue(1, 0, "top-k", 0.25))
@@ -87,20 +87,26 @@ class Recorder:
         """File and digest of each."""
 
     def settle(self) -> None:
-        """Turn lists of rows that have grown long into columns.
+        """Turn lists of rows that have grown long into columns, and these into files.
 
-        Call at round borders.
+        Call it at round borders.
+
+        Raises:
+            RunFailed: the disk refuses a file.
         """
-        for name in TABLES:
-            if len(getattr(self, name)) >= min(BLOCK, self._rows_in_memory):
-                self._pack(name)
-                if self._in_memory(name) >= self._rows_in_memory:
-                    self._spill(name)
+        for name, chunks in self._chunks.items():
+            if len(getattr(self, name)) < min(BLOCK, self._rows_in_memory):
+                continue
+            self._pack(name)
+            in_memory = sum(columns.num_rows for columns in chunks)
+            if self._folder and chunks and in_memory >= self._rows_in_memory:
+                self._write_segment(self._folder, name)
 
     def batches(self, name: str) -> Iterator[pa.Table]:
-        """Return a table in pieces, in the order of recording; at least one piece.
+        """Yield a table in pieces, in the order of recording; at least one piece.
 
-        Raises: `RunFailed` where a segment is no longer what was written.
+        Raises:
+            RunFailed: a file is no longer what was written.
         """
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -117,7 +123,7 @@ class Recorder:
         yield _build_table(self.schema(name), getattr(self, name))
 
     def schema(self, name: str) -> pa.Schema:
-        """Return the Arrow schema of a table of this run."""
+        """Return the Arrow schema of a table of this run, its own columns included."""
         return arrow_schema(name, self.own.get(name, ()))
 
     def table(self, name: str) -> pa.Table:
@@ -133,24 +139,13 @@ class Recorder:
             self._chunks[name].append(_build_table(self.schema(name), rows))
             rows.clear()
 
-    def _in_memory(self, name: str) -> int:
-        return sum(columns.num_rows for columns in self._chunks[name])
-
-    def _spill(self, name: str) -> None:
-        """Write a table's columns as a segment, where there is a folder."""
-        import pyarrow as pa
-
-        if self._folder is not None and self._chunks[name]:
-            self._write_segment(
-                self._folder, name, pa.concat_tables(self._chunks[name])
-            )
-            self._chunks[name].clear()
-
-    def _write_segment(self, folder: Path, name: str, columns: pa.Table) -> None:
+    def _write_segment(self, folder: Path, name: str) -> None:
+        """Move the columns in memory of a table to a new file in `folder`."""
         import pyarrow as pa
         import pyarrow.parquet as pq
 
         content, segments = pa.BufferOutputStream(), self._segments[name]
+        columns = pa.concat_tables(self._chunks[name])
         path = folder / f"{name}-{len(segments):06d}.parquet"
         try:
             pq.write_table(columns, content, compression="zstd")
@@ -162,9 +157,11 @@ class Recorder:
                 f"{folder}: cannot be written ({error.strerror or error})"
             ) from error
         segments.append((path, sha256(content.getvalue())))
+        self._chunks[name].clear()
 
 
 def _build_table(schema: pa.Schema, rows: list[Any] | LinkUses) -> pa.Table:
+    """Return rows as columns, `BLOCK` rows at a time."""
     import pyarrow as pa
 
     if not rows:

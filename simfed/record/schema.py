@@ -125,13 +125,16 @@ one."""
 
 
 class Round(NamedTuple):
-    """One communication round, as the server saw it (`rounds.parquet`)."""
+    """One communication round, as the server saw it (`rounds.parquet`).
+
+    It lasts from one merge to the next, whatever the server's mode.
+    """
 
     round: Annotated[int, "1, 2, …"]
     started_at_s: Annotated[float, "the server starts to send"]
     finished_at_s: Annotated[float, "the merge is done, server work included"]
     participants: Annotated[
-        int, ("participations that belong to this round, whatever their outcome")
+        int, "participations that belong to this round, whatever their outcome"
     ]
     late: Annotated[int, "of these, `late`"]
     dropped: Annotated[int, "of these, `dropped` or `failed`"]
@@ -139,7 +142,7 @@ class Round(NamedTuple):
     downlink_bytes: Annotated[float, "sent to clients, where the downlink is charged"]
     rolled_back: Annotated[bool, "the safeguard undid this round's merge"]
     critical_client: Annotated[
-        int | None, ("the client whose upload the round waited for longest")
+        int | None, "the client whose upload the round waited for longest"
     ]
     critical_phase: Annotated[
         str | None,
@@ -147,7 +150,7 @@ class Round(NamedTuple):
         "`deadline`, `restart`, or of the last edge server its own longest phase",
     ]
     critical_link: Annotated[
-        str | None, ("the link that bound that client's transfers longest")
+        str | None, "the link that bound that client's transfers longest"
     ]
     duration_s: Annotated[float, "the round's length, carried as a duration"]
     server_s: Annotated[float, "of this, server work after the last awaited upload"]
@@ -163,7 +166,7 @@ class PrototypeResult(NamedTuple):
     prototype: Annotated[str, "its name in the scenario"]
     kd_loss: Annotated[float | None, "L_KD before the distillation step (fedkd)"]
     test_accuracy: Annotated[
-        float | None, ("0 to 1, of a regression R²; empty where not evaluated")
+        float | None, "0 to 1, of a regression R²; empty where not evaluated"
     ]
     test_loss: Annotated[
         float | None,
@@ -185,23 +188,27 @@ class ClientResult(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     accuracy: Annotated[float, "0 to 1, of a regression R², on the test set"]
     loss: Annotated[
-        float, ("mean cross-entropy on the test set, of a regression squared error")
+        float, "mean cross-entropy on the test set, of a regression squared error"
     ]
     own_accuracy: Annotated[
-        float, ("the same, classes weighted as in the client's own data")
+        float, "the same, classes weighted as in the client's own data"
     ]
     own_loss: Annotated[float, "the same, classes weighted as in the client's own data"]
 
 
 class Participation(NamedTuple):
-    """One client in one round (`participations.parquet`)."""
+    """One client in one round (`participations.parquet`).
+
+    Every start has a row, whatever became of it. A client that is started again in the
+    same round has another one.
+    """
 
     round: Annotated[int, "the round it was started for"]
     client: Annotated[int, "0, 1, …"]
     prototype: Annotated[str, "its name in the scenario"]
     model_version: Annotated[int, "accepted merges behind the weights it trained on"]
     arm: Annotated[
-        str, ("compression strategy; behind an @ its level, where that is chosen")
+        str, "compression strategy; behind an @ its level, where that is chosen"
     ]
     k: Annotated[
         int,
@@ -217,7 +224,7 @@ class Participation(NamedTuple):
     finished_at_s: Annotated[float, "it is free for its next task: its waiting is over"]
     downlink_s: Annotated[float, "download of the model"]
     training_s: Annotated[
-        float, ("local work: steps, and whatever else the method's plan says")
+        float, "local work: steps, and whatever else the method's plan says"
     ]
     compression_s: Annotated[float, "selection and encoding"]
     uplink_s: Annotated[float, "upload, up to its arrival or its loss"]
@@ -226,19 +233,19 @@ class Participation(NamedTuple):
     uplink_bytes: Annotated[float, "bytes moved up, also of a lost upload"]
     downlink_bytes: Annotated[float, "bytes moved down"]
     energy_j: Annotated[
-        float | None, ("of the device, where its profile knows its power")
+        float | None, "of the device, where its profile knows its power"
     ]
     local_loss: Annotated[float | None, "f_n after, the second term of the local gain"]
     gain: Annotated[
-        float | None, ("ρ·(KD loss before − after) + β·(f_n before − f_n after)")
+        float | None, "ρ·(KD loss before − after) + β·(f_n before − f_n after)"
     ]
     reward_raw: Annotated[
-        float | None, ("gain per second of training + compression + upload")
+        float | None, "gain per second of training + compression + upload"
     ]
     reward: Annotated[float | None, "the same, clipped: what the policy was told"]
     slack_s: Annotated[
         float | None,
-        ("how much later its upload could have arrived without delaying the merge"),
+        "how much later its upload could have arrived without delaying the merge",
     ]
     staleness: Annotated[
         int,
@@ -246,7 +253,7 @@ class Participation(NamedTuple):
         "settled it",
     ] = 0
     merge: Annotated[
-        int, ("the round at whose end it was merged, or known to be lost")
+        int, "the round at whose end it was merged, or known to be lost"
     ] = 0
 
 
@@ -259,7 +266,7 @@ class Merge(NamedTuple):
     started_at_s: Annotated[float, "the node starts its participants"]
     finished_at_s: Annotated[float, "the merge is done, the node's work included"]
     participants: Annotated[
-        int, ("clients, or at the server edge servers, that had ended")
+        int, "clients, or at the server edge servers, that had ended"
     ]
     uplink_bytes: Annotated[float, "that these sent the node, lost uploads included"]
     downlink_bytes: Annotated[float, "sent to them, where the downlink is charged"]
@@ -268,7 +275,7 @@ class Merge(NamedTuple):
 class ProcessorUse(NamedTuple):
     """A participation's use of a real client's processors (`processor.parquet`).
 
-    Deployed runs have a row for each that arrived.
+    Deployed runs have a row for each participation whose upload arrived.
     """
 
     merge: Annotated[int, "the round at whose end it was merged"]
@@ -278,7 +285,7 @@ class ProcessorUse(NamedTuple):
     training_s: Annotated[float, "processor seconds of local work"]
     compression_s: Annotated[float, "of selection and encoding"]
     other_s: Annotated[
-        float, ("of all else from the task's arrival until its upload was sent")
+        float, "of all else from the task's arrival until its upload was sent"
     ]
 
 
@@ -289,10 +296,10 @@ class PolicyValue(NamedTuple):
     client: Annotated[int, "0, 1, …"]
     arm: Annotated[
         str,
-        ("what is chosen; where strategy and level are chosen apart, one of either"),
+        "what is chosen; where strategy and level are chosen apart, one of either",
     ]
     value: Annotated[
-        float | None, ("utility or probability; empty before the first reward")
+        float | None, "utility or probability; empty before the first reward"
     ]
 
 
@@ -304,7 +311,7 @@ class Span(NamedTuple):
     """
 
     track: Annotated[
-        str, ("`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`")
+        str, "`client 3`, `server`, `link edge-2`, a lane: `client 3 · link`"
     ]
     kind: Annotated[str, "phase of a client, work of the server, `busy` on a link"]
     name: Annotated[str, "label: the arm on a compression, else the kind"]
@@ -318,7 +325,8 @@ class Span(NamedTuple):
 class Table:
     """The declaration of a table.
 
-    Whatever writes, reads, checks or shows tables follows it.
+    Whatever writes, reads, checks or shows tables follows it. `declare` adds one; those
+    of every run stand below.
     """
 
     row: type[Any]
@@ -350,6 +358,13 @@ def declare(name: str, table: Table) -> None:
     `recorder.NAME.append(row)` records, `run.NAME` is its frame, `simfed verify` holds
     its columns, ranges and order against this and plays it again, `describe_table`
     documents it, and reports have a panel of it.
+
+    Args:
+        name: of its file, without `.parquet`.
+        table: what is declared of it.
+
+    Raises:
+        ValueError: there is a table of this name.
     """
     if name in TABLES:
         raise ValueError(f"there is a table {name!r}")
@@ -359,7 +374,7 @@ def declare(name: str, table: Table) -> None:
 
 
 def forget(name: str) -> None:
-    """Take back a `declare`."""
+    """Take back a `declare`, as a test does at its end."""
     del TABLES[name]
     OPTIONAL_TABLES.discard(name)
     columns.cache_clear()
@@ -404,9 +419,13 @@ OwnColumns: TypeAlias = Mapping[str, tuple[str, ...]]
 
 
 def list_phases(names: Iterable[str]) -> dict[str, str]:
-    """Return the duration columns of participations, with their spans' kinds.
+    """Return the duration columns of participations → the `kind` of their spans.
 
-    Their sum is a participation's whole span. `names`: those of all its columns.
+    Their sum is a participation's whole span.
+
+    Args:
+        names: those of all columns of the table; with `start_s` among them it is a
+        phase.
 
     >>> list(list_phases(["start_s"]))[:3]
     ['downlink_s', 'start_s', 'training_s']
@@ -418,9 +437,11 @@ def list_phases(names: Iterable[str]) -> dict[str, str]:
 
 
 def measure_columns(keys: Sequence[str]) -> OwnColumns:
-    """Return the columns of a run whose models are measured by more than accuracy.
+    """Return the own columns of a run whose models are measured by more than accuracy.
 
-    keys: of the measures, see `list_measure_keys`.
+    Args:
+        keys: of the measures, see `list_measure_keys`; empty where it is accuracy
+        alone.
 
     >>> measure_columns(["measure"])
     {'prototypes': ('test_measure',), 'clients': ('measure', 'own_measure')}
@@ -441,7 +462,7 @@ client's samples."""
 
 
 class Column(NamedTuple):
-    """One column of a table."""
+    """One column of a table, as `columns` reads it from the row type's annotations."""
 
     name: str
     dtype: str
@@ -455,7 +476,11 @@ _DTYPES = {int: "int64", float: "float64", bool: "bool", str: "str"}
 
 @functools.cache
 def columns(table: str) -> tuple[Column, ...]:
-    """Return the columns of a table, in file order."""
+    """Return the columns of a table, in file order, without a run's own.
+
+    Raises:
+        KeyError: there is no such table.
+    """
     columns = []
     for name, hint in get_type_hints(TABLES[table].row, include_extras=True).items():
         kind, meaning = get_args(hint)
@@ -471,7 +496,10 @@ def columns(table: str) -> tuple[Column, ...]:
 def arrow_schema(table: str, own: tuple[str, ...] = ()) -> pa.Schema:
     """Return the Arrow schema of a table.
 
-    `own`: columns of the run at hand, see `OWN_LOSSES` and `EPSILON`.
+    Args:
+        table: its name.
+        own: further columns of the run at hand, float64; see `OWN_LOSSES` and
+        `EPSILON`.
     """
     import pyarrow as pa
 

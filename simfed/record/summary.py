@@ -49,14 +49,15 @@ def summarise(
     """Return the content of `summary.json`.
 
     Args:
-        table: gives the table of a name.
+        table: returns the table of a name.
         clients_of_prototype: prototype → how many clients have it. They weigh the mean
             measure, which is that over all clients, whether or not they took part.
-        measure: what thresholds, the best and the final value are of.
+        measure: the measure of thresholds, of the best and of the final value.
 
     Returns:
-        JSON-able: seconds, bytes, joules where they are known, counts, and the time to
-        each threshold (None: it was not reached).
+        JSON-able: seconds, bytes, joules where they are known, counts, and the first
+        time
+        at each threshold (None: it was not reached).
     """
     rounds = _read_columns(table("rounds"))
     parts = table("participations")  # may be long: summed by column, never row by row
@@ -125,12 +126,19 @@ def _leave_out_starts(parts: pa.Table, rounds: Columns) -> dict[str, Plain]:
 
 
 def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
-    """Return the `rows` clients that held up most rounds, most first, and by what.
+    """Return the clients that held up most rounds, most first, and by what.
 
-    Each row: `client`, `rounds`, `phases` (how many of these rounds each phase was the
-    longest), `links` (how many of them each link bound it), `saved_s` (what the rounds
-    would be shorter by, summed, each without this client alone; None where no round
-    tells).
+    Args:
+        table: returns the table of a name.
+        rows: the most clients.
+
+    Returns:
+        For each client: `client`; `rounds` that it held up; `phases`, each longest
+        phase →
+        in how many of these; `links`, each link that bound it → in how many; `saved_s`,
+        the
+        seconds that rounds would be shorter by, summed, each without this client alone
+        (None where no round tells).
     """
     rounds = _read_columns(table("rounds"))
     has_one = ~_find_missing(rounds["critical_client"])
@@ -158,12 +166,17 @@ def rank_stragglers(table: Table, *, rows: int = 20) -> list[dict[str, Plain]]:
 
 
 def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, str]:
-    """Return for each of these rounds (None: all) what set its length, in words.
+    """Return what set each round's length, in words: round → sentence.
 
     `round 7: client 3, 62 % upload, shared link edge-2`: the share is that of the phase
     in the round's length; a link is named where the phase is a transfer, `shared` where
     several transfers were on it at once during the round. Where it took longer until
-    anybody was there, that comes first.
+    anybody was there, that comes first. Rounds without a critical client have no
+    sentence.
+
+    Args:
+        table: returns the table of a name.
+        rounds: only these; None for all.
     """
     facts = _read_columns(table("rounds"))
     seconds = _sum_phase_seconds(table)
@@ -202,7 +215,12 @@ def explain_rounds(table: Table, rounds: set[int] | None = None) -> dict[int, st
 def find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.ndarray:
     """Return the first start, for each round, of a participation that had not ended.
 
-    It is -inf where there is none.
+    Args:
+        participations: the table.
+        rounds_at_s: the instants at which rounds start, shape (rounds,).
+
+    Returns:
+        Instants of the same shape; -inf where there is none.
     """
     starts, ends = (
         _read_values(participations.column(name)).astype(float)
@@ -216,10 +234,12 @@ def find_first_starts(participations: pa.Table, rounds_at_s: np.ndarray) -> np.n
 
 
 def _read_columns(table: pa.Table) -> Columns:
+    """Return the columns of a table as arrays; see `_read_values`."""
     return {name: _read_values(table.column(name)) for name in table.column_names}
 
 
 def _read_values(column: pa.ChunkedArray) -> np.ndarray:
+    """Return a column as an array, of objects with None where a value is missing."""
     return (
         np.array(column.to_pylist(), dtype=object)
         if column.null_count
@@ -228,6 +248,7 @@ def _read_values(column: pa.ChunkedArray) -> np.ndarray:
 
 
 def _find_missing(values: np.ndarray) -> np.ndarray:
+    """Return where values are None, as an array of booleans."""
     return np.array([value is None for value in values], dtype=bool)
 
 
@@ -259,23 +280,19 @@ def _build_curves(
 
 
 def _summarise_measure(points: Curve, measure: Measure) -> dict[str, Plain]:
+    """Return a curve's final and best value, and when it first reached each step."""
     best = max(points, key=lambda point: measure.advantage(point[2]), default=None)
     steps = measure.steps((value for _, _, value in points), THRESHOLDS)
+    times_s: dict[str, float | None] = {}
+    for step in steps:
+        reached = (at_s for _, at_s, v in points if measure.is_reached(v, step))
+        times_s[f"{step:g}"] = next(reached, None)
     return {
         "final": points[-1][2] if points else None,
         "best": best[2] if best else None,
         "best_round": best[0] if best else None,
-        "time_to_s": {
-            f"{step:g}": _find_first_time(points, measure, step) for step in steps
-        },
+        "time_to_s": times_s,
     }
-
-
-def _find_first_time(points: Curve, measure: Measure, threshold: float) -> float | None:
-    reached = (
-        at_s for _, at_s, value in points if measure.is_reached(value, threshold)
-    )
-    return next(reached, None)
 
 
 def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int]]:
@@ -297,7 +314,10 @@ def _count_by_prototype(parts: pa.Table, column: str) -> dict[str, dict[str, int
 
 
 def _sum_wasted_bytes(parts: pa.Table) -> dict[str, float]:
-    """Return the bytes, each way, of participations of which nothing was merged."""
+    """Return the bytes of lost participations: `uplink` and `downlink`.
+
+    Lost are those that were dropped or failed, of which nothing was merged.
+    """
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -316,8 +336,8 @@ The reference method has 35 to 48 %."""
 def count_clipped(parts: pa.Table) -> dict[str, Plain]:
     """Return how many rewards policies were told, and how many the clip had cut.
 
-    With them comes the clip [−c, c] that would have cut a twentieth (None where nothing
-    was told, or that is no number).
+    `clip_of_a_twentieth` is the c of the clip [−c, c] that would have cut a twentieth,
+    None where nothing was told or c is not finite.
     """
     raw, told = (parts.column(name).to_numpy() for name in ("reward_raw", "reward"))
     raw, told = raw[~np.isnan(told)], told[~np.isnan(told)]
@@ -336,7 +356,7 @@ def count_clipped(parts: pa.Table) -> dict[str, Plain]:
 def describe_clipping(summary: Mapping[str, Any]) -> str | None:
     """Return how many rewards were clipped, in words.
 
-    None where policies were told none.
+    None where policies were told none. `summary` is the content of `summary.json`.
     """
     rewards = summary["rewards"]
     told, clipped, least = (
@@ -349,7 +369,11 @@ def describe_clipping(summary: Mapping[str, Any]) -> str | None:
 
 
 def warn_of_clipping(summary: Mapping[str, Any]) -> list[str]:
-    """Return a sentence where clipped rewards say little more than a sign."""
+    """Return a sentence, or none, on clipped rewards that say little more than a sign.
+
+    Args:
+        summary: the content of `summary.json`.
+    """
     rewards = summary["rewards"]
     if rewards["clipped"] <= _MOST_CLIPPED * rewards["told"]:
         return []
@@ -360,6 +384,7 @@ def warn_of_clipping(summary: Mapping[str, Any]) -> list[str]:
 
 
 def _count_values(values: np.ndarray) -> dict[str, int]:
+    """Return how often each value occurs, most often first; None is left out."""
     present = [value for value in values.tolist() if value is not None]
     names, counts = np.unique(np.array(present, dtype=str), return_counts=True)
     by_count = sorted(
@@ -414,7 +439,7 @@ def _find_shared_intervals(table: Table) -> dict[str, tuple[Any, Any]]:
 def count_classes(runs: Iterable[Run]) -> int:
     """Return how many classes guessing chooses from, the fewest of these runs.
 
-    0 where none says it.
+    It is 0 where no run's manifest says how many classes its data have.
     """
     classes = [run.manifest.get("classes") for run in runs]
     return min((n for n in classes if isinstance(n, int) and n > 1), default=0)

@@ -1,8 +1,21 @@
 """Studies: grids of scenarios × seeds, their folder, and their comparison.
 
 `run_study(path, out)` runs what is not yet done of a study file; `load_study(out)`
-gives its results as data frames; `compare(a, b)` holds runs against each other without
-a study. Imports nothing heavy until it is asked to do something.
+returns its results as data frames; `compare(a, b)` holds runs against each other
+without a study.
+
+- `plan`: axes and settings, a validated scenario for each; nothing runs
+- `address`: a run's address, a hash of everything that its results depend on
+- `store`: the folder, whose runs lie at their addresses
+- `drive`: takes the runs that nobody is at; `places` is where they are done
+- `work`: one run, in whatever process comes to it; `kinds`: scenarios, or apps
+- `outcomes`, `results`: the runs as data frames, and how arms compare
+- `targets`, `bands`: what arms spent to reach a target, and their curves
+- `tables`, `page`, `target_figure`, `show`: what people see of it
+
+Begin reading with `drive.run_study`.
+
+Imports nothing heavy until it is asked to do something.
 """
 
 from __future__ import annotations

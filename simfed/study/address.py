@@ -33,7 +33,10 @@ _RUNNERS = ("study/work.py", "study/kinds.py")
 
 
 class AddressedRun(TypedDict, total=False):
-    """The facts of which an address is the digest."""
+    """The facts of which an address is the digest.
+
+    Runs of apps have no `data` and no `parts`, runs of scenarios no `versions`.
+    """
 
     scenario: dict[str, object]
     data: object
@@ -45,7 +48,18 @@ class AddressedRun(TypedDict, total=False):
 
 
 def compute_addresses(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
-    """Return the addresses of a scenario with these facts under seeds."""
+    """Return the addresses of a scenario's runs, one per seed, in their order.
+
+    Equal addresses mean equal results; a study that is run again finds them done.
+
+    Args:
+        facts: what the results depend on, as `collect_facts` returns it; its own seed
+            does not count.
+        seeds: of the runs.
+
+    Returns:
+        20 hexadecimal digits each.
+    """
     here = "the seed of one run"  # the text is long, and all but its seed the same
     text = json.dumps({**facts, "scenario": {**facts["scenario"], "seed": here}})
     before, after = text.split(f'"seed": "{here}"')
@@ -55,9 +69,19 @@ def compute_addresses(facts: AddressedRun, seeds: Sequence[int]) -> list[str]:
 def collect_facts(
     scenario: Scenario, *, source: str | Path, device: str, time_only: bool
 ) -> AddressedRun:
-    """Return all that a run's results depend on.
+    """Return all that the results of a scenario's runs depend on.
 
-    Under other seeds nothing but the seed differs.
+    Under other seeds nothing but the seed differs. Files count by their content,
+    wherever they lie.
+
+    Args:
+        scenario: as it was validated; its name and its checkpoints do not count.
+        source: its file, beside which profiles are looked for.
+        device: `cpu`, `cuda` or `cuda:1`, whose number does not count.
+        time_only: the clock alone is played.
+
+    Raises:
+        InputError: a file that it names cannot be read.
     """
     plain = scenario.model_dump(mode="json", exclude={"name", "checkpoint"})
     digests = _digest_files(scenario, source)
@@ -77,12 +101,17 @@ def collect_facts(
 
 
 def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
-    """Return all that an app's results depend on.
+    """Return all that the results of an app's runs depend on.
 
-    It is the fleet, the app's folder, the versions under both.
+    These are the fleet, the content of the app's folder, and the versions under both.
 
-    Raises: `ValueError` for a fleet without an app; `InputError` for a work file that
-    is not there.
+    Args:
+        fleet: with its app; its name does not count.
+        source: its file, beside which profiles are looked for.
+
+    Raises:
+        ValueError: a fleet without an app.
+        InputError: a file that it names cannot be read.
     """
     if fleet.app is None:
         raise ValueError("a fleet without its app")
@@ -105,10 +134,7 @@ def collect_app_facts(fleet: FleetFile, *, source: str | Path) -> AddressedRun:
 
 
 def _digest_files(world: WorldSpec, source: str | Path) -> dict[str, str]:
-    """Return the digest of each profile or file that a scenario names.
-
-    It is of its content, which stands for it.
-    """
+    """Return the digest of each profile and file that a scenario names."""
     profiles = make_parts(world, source).profile_files
     digests = {name: digest_file(file) for name, file in profiles.items()}
     files = (file for file in list_files(world) if Path(file).is_file())
@@ -116,10 +142,15 @@ def _digest_files(world: WorldSpec, source: str | Path) -> dict[str, str]:
 
 
 def compute_path_key(scenario: Scenario, *, device: str) -> str | None:
-    """Return a key that runs share which learn exactly the same.
+    """Return a key that runs share which learn exactly the same, whatever their clocks.
 
-    None where learning depends on the clock (server modes with deadlines, policies that
-    learn or watch time).
+    So a study learns once for all of them. None where learning depends on the clock:
+    server modes other than synchronous, edge servers, policies that learn or watch
+    time, local work of a given time.
+
+    Args:
+        scenario: of the run, under its seed.
+        device: where it learns.
     """
     policies = [scenario.policy_of_group(group) for group in scenario.clients]
     server = scenario.aggregation

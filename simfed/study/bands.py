@@ -20,7 +20,11 @@ _MOST_POINTS = 200
 def compute_bands(study: StudyRuns) -> pd.DataFrame:
     """Return the measure over simulated time by setting and arm.
 
-    The columns are those of `StudyResult.bands`.
+    Args:
+        study: whose finished runs count.
+
+    Returns:
+        The columns of `StudyResult.bands`.
     """
     parts = []
     for setting, arm, entries in study.groups():
@@ -38,7 +42,16 @@ def _compute_band(
     """Return mean and interval at equal simulated times, where all seeds have values.
 
     Between two evaluations a seed's measure is taken to go straight from one to the
-    other.
+    other. One seed has its own evaluations' times.
+
+    Args:
+        curves: one per seed, with `at_s` and the measure.
+        confidence: of the interval, between 0 and 1.
+        measure: the column.
+
+    Returns:
+        `at_s`, the measure's mean, `low`, `high`, `seeds`; no rows where nothing was
+        evaluated, or no time is common.
     """
     columns = ["at_s", measure.key, "low", "high", "seeds"]
     lines = [

@@ -49,9 +49,13 @@ _GRACE_WALL_S = 30.0
 
 
 def choose_out(study: str | Path) -> Path:
-    """Return `studies/NAME` by what the study's file says under `name`.
+    """Return the folder `studies/NAME` by what the study's file says under `name`.
 
-    Raises: `InputError`.
+    Characters that are awkward in a path become hyphens; without a name it is the
+    file's.
+
+    Raises:
+        InputError: the file cannot be read.
     """
     name = str(read_yaml(study).get("name") or Path(study).stem)
     return Path("studies") / (re.sub(r"[^\w.-]", "-", name).strip(".-")[:80] or "study")
@@ -101,12 +105,15 @@ def run_study(
         RunFailed: some runs failed (the others are done), or the work could not go on.
         Interrupted: Ctrl-C; the same call goes on.
     """
+    from simfed.replay import TrajectoryStore
     from simfed.study.results import load_study
 
     if dask is not None and jobs is not None:
         problem = "no --jobs beside a Dask cluster: its workers are the jobs"
         raise InputError(problem, where="--jobs", got=jobs)
-    store = _open_store(trajectories) if not time_only else None
+    store = None
+    if trajectories and not time_only:
+        store = TrajectoryStore() if trajectories is True else trajectories
     folder = StudyFolder(Path(out) if out is not None else choose_out(path))
     with CtrlC().heard() as ctrl_c:
         pairs = [*overrides.items()] if isinstance(overrides, Mapping) else overrides
@@ -142,7 +149,18 @@ def check_plan(
 ) -> list[str]:
     """Check every scenario of a plan; return the address of each of its runs.
 
-    Raises: `InputErrors` of all scenarios.
+    Args:
+        plan: of the study.
+        study_file: the name in errors.
+        device: where runs learn.
+        time_only: runs are the clock alone.
+
+    Returns:
+        As many addresses as runs, in their order.
+
+    Raises:
+        InputErrors: what is wrong in the scenarios, equal sentences once.
+        InputError: scenarios are judged by different measures.
     """
     from simfed.study.address import compute_addresses
 
@@ -170,14 +188,6 @@ def check_plan(
     return addresses
 
 
-def _open_store(trajectories: TrajectoryStore | bool | None) -> TrajectoryStore | None:
-    from simfed.replay import TrajectoryStore
-
-    if trajectories is True:
-        return TrajectoryStore()
-    return trajectories or None
-
-
 def _list_runs(
     plan: StudyPlan,
     chosen: Mapping[str, PlannedRun],
@@ -186,7 +196,16 @@ def _list_runs(
     time_only: bool,
     store: TrajectoryStore | None,
 ) -> list[QueuedRun]:
-    """Return what a worker takes its runs from: address → planned run."""
+    """Return the runs that a worker takes up.
+
+    Args:
+        plan: of the study.
+        chosen: address → planned run.
+        folder: of the study.
+        device: where they learn.
+        time_only: the clock alone.
+        store: where learning is kept; None: nowhere.
+    """
     from simfed.study.address import own_code
 
     def make_job(address: str, run: PlannedRun) -> RunJob:
@@ -215,7 +234,7 @@ def _list_runs(
 
 @dataclass(frozen=True, slots=True)
 class QueuedRun:
-    """One address of a study. Runs of equal scenarios share one."""
+    """One address of a study; runs of equal scenarios share one."""
 
     address: str
     named: str
@@ -227,7 +246,14 @@ class QueuedRun:
 
 
 class StudyWorker:
-    """Takes the runs of a study that nobody is at, until all have ended."""
+    """Takes the runs of a study that nobody is at, until all have ended.
+
+    A run is at one of four places: waiting, running here, running in another process,
+    or held back until one that learns the same has ended. Other workers may be at the
+    same folder; they meet in the runs' locks alone.
+
+    Made by `run_study`, which then calls `work` and `refuse_failed`.
+    """
 
     def __init__(
         self,
@@ -243,6 +269,8 @@ class StudyWorker:
         self._running: dict[Future[RunEnd], QueuedRun] = {}
         self._elsewhere: list[QueuedRun] = []
         """The runs that other processes are at."""
+        self._looks_at_wall_s = 0.0
+        """The instant, of `time.monotonic`, from which on they are looked at again."""
         self._followers: dict[str, list[QueuedRun]] = {}
         """Path key that is being learned → runs that wait for what comes of it:
         computing it twice at the same time would take as long and do the work twice."""
@@ -272,9 +300,15 @@ class StudyWorker:
         return not (self._waiting or self._running or self._elsewhere or held)
 
     def work(self, place: RunProcesses | Cluster) -> None:
-        """Do everything that waits.
+        """Do everything that waits, and wait for what other processes do.
 
-        Raises: `RunFailed` when it makes no sense to go on.
+        Args:
+            place: where runs are done; closed at the end.
+
+        Raises:
+            RunFailed: no other run would fare better: a disk that is full, a cluster
+                that is gone, other code.
+            Interrupted: Ctrl-C; runs have had time to save their states.
         """
         try:
             with self._ctrl_c.patient():
@@ -293,17 +327,20 @@ class StudyWorker:
                 f"which are kept in {self._folder.path}; the same command goes on"
             ) from None
         except RunFailed as error:
-            kept = (
-                f"finished runs are kept in {self._folder.path}, the same command "
-                f"goes on"
-            )
-            raise RunFailed(f"{error}; {kept}") from error
+            raise RunFailed(
+                f"{error}; finished runs are kept in {self._folder.path}, the same "
+                "command goes on"
+            ) from error
         finally:
             self._shown.close()
             place.close()
 
     def refuse_failed(self) -> None:
-        """Raises: `RunFailed` where a run failed."""
+        """Count the failed runs and name the first of them in an error.
+
+        Raises:
+            RunFailed: there is one.
+        """
         if self._failed:
             run, reason = self._failed[0]
             raise RunFailed(
@@ -313,6 +350,7 @@ class StudyWorker:
             )
 
     def _begin_runs(self, place: RunProcesses | Cluster) -> None:
+        """Begin runs until all slots are taken or none waits."""
         slots = place.slots()
         while len(self._running) < slots and (run := self._take()) is not None:
             self._attempts[run.address] += 1
@@ -342,6 +380,7 @@ class StudyWorker:
         return None
 
     def _wait_a_little(self) -> None:
+        """Wait until a run ends, half a second at the most."""
         if self._running:
             wait(self._running, _LOOK_EVERY_WALL_S, FIRST_COMPLETED)
         elif self._elsewhere:
@@ -353,14 +392,17 @@ class StudyWorker:
         if not self._elsewhere or now < self._looks_at_wall_s:
             return
         self._looks_at_wall_s = now + _LOOK_EVERY_WALL_S
-        runs, self._elsewhere = self._elsewhere, []
-        self._waiting.extend(runs)  # which are looked at as they are taken
-
-    _looks_at_wall_s = 0.0
+        self._waiting.extend(self._elsewhere)  # which are looked at as they are taken
+        self._elsewhere.clear()
 
     def _end(
         self, run: QueuedRun, future: Future[RunEnd], place: RunProcesses | Cluster
     ) -> None:
+        """Take note of how a run ended; those that learn the same wait no longer.
+
+        Raises:
+            RunFailed: it was refused or stopped, as all others would be.
+        """
         result = self._read(run, future, place)
         if result.status == "finished":
             self._note_finished(run)
@@ -408,7 +450,10 @@ class StudyWorker:
         self._shown.ended(run.named, f"failed: {reason}", wall_s)
 
     def _interrupt(self, place: RunProcesses | Cluster) -> None:
-        """Let runs save their state; a second Ctrl-C does not wait for them."""
+        """Let runs save their states, half a minute at the most.
+
+        A second Ctrl-C does not wait for them.
+        """
         with suppress(KeyboardInterrupt):
             self._shown.say(
                 "stopping after the rounds under way; Ctrl-C again stops at once"

@@ -1,4 +1,8 @@
-"""The two kinds of runs that a study may have: scenarios, or an app on a fleet."""
+"""The two kinds of runs that a study may have: scenarios, or an app on a fleet.
+
+`ScenarioRuns` and `AppRuns` have the same methods; a plan holds one of the two, and
+whoever drives a study asks it and never the run itself.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +32,10 @@ kind made it."""
 
 @dataclass(frozen=True, slots=True)
 class RunJob:
-    """The plain values that a process far away needs to do one run."""
+    """The plain values that a process far away needs to do one run.
+
+    `drive` makes it, `work.play` reads it; it is pickled in between.
+    """
 
     address: str
     study: str
@@ -56,16 +63,23 @@ class ScenarioRuns:
     def validate(
         self, data: Mapping[str, object], *, source: str, folder: Path
     ) -> Scenario:
-        """Return a run from a mapping.
+        """Return the scenario of a mapping.
 
-        Raises: `InputError`, `InputErrors`.
+        Args:
+            data: keys as in a file.
+            source: the file, for errors.
+            folder: where relative paths begin.
+
+        Raises:
+            InputError, InputErrors: what is wrong with it.
         """
         return validate_scenario(data, source=source, folder=folder)
 
     def check(self, run: Scenario, *, source: str, time_only: bool) -> None:
-        """Build the run's parts.
+        """Build the run's parts, and forget them.
 
-        Raises: `InputErrors` for all that is wrong with them.
+        Raises:
+            InputErrors: all that is wrong with them.
         """
         from simfed.experiment.checks import check
 
@@ -74,16 +88,13 @@ class ScenarioRuns:
     def facts(
         self, run: Scenario, *, source: str, device: str, time_only: bool
     ) -> AddressedRun:
-        """Return all that a run's results depend on.
-
-        It is its `scenario`, with a seed, and more.
-        """
+        """Return all that a run's results depend on; see `collect_facts`."""
         from simfed.study.address import collect_facts
 
         return collect_facts(run, source=source, device=device, time_only=time_only)
 
     def code(self, run: Scenario) -> list[str]:
-        """Return folders whose code it runs, for which somebody has to consent."""
+        """Return nothing: consent to plug-ins is asked for where they are read."""
         return []  # consent to plug-ins is asked for where they are read
 
     def dump(self, run: Scenario) -> dict[str, Plain]:
@@ -91,7 +102,11 @@ class ScenarioRuns:
         return run.model_dump(mode="json")
 
     def play(self, job: RunJob, out: Path) -> None:
-        """Do the run of a job in the folder `out`, or go on with it there."""
+        """Do the run of a job in the folder `out`, or go on with it there.
+
+        Raises:
+            SimfedError: it cannot be done, or was interrupted.
+        """
         from simfed.experiment.running import run
         from simfed.replay import TrajectoryStore
 
@@ -128,24 +143,28 @@ class ScenarioRuns:
         return choose_measure(task, run.evaluation.measures)
 
     def path_key(self, run: Scenario, *, device: str) -> str | None:
-        """Return a key that runs share which learn the same.
-
-        None where that is not known.
-        """
+        """Return a key that runs share which learn the same; see `compute_path_key`."""
         from simfed.study.address import compute_path_key
 
         return compute_path_key(run, device=device)
 
 
 class AppRuns:
-    """Runs of `simfed flower run`, by the same steps: the fleet file says which app."""
+    """Runs of `simfed flower run`, by the same steps: the fleet file says which app.
+
+    An app cannot go on after a stop, and what it learns is not kept for others.
+    """
 
     keys: type[Section] = FleetFile
 
     def validate(
         self, data: Mapping[str, object], *, source: str, folder: Path
     ) -> FleetFile:
-        """Return a fleet file as validated."""
+        """Return the fleet of a mapping; arguments as of `ScenarioRuns.validate`.
+
+        Raises:
+            InputError, InputErrors: what is wrong with it, or it names no app's folder.
+        """
         fleet = validate_fleet(data, source=source, folder=folder)
         if fleet.app is None:
             problem = "the fleet of a study has no app"
@@ -159,7 +178,12 @@ class AppRuns:
         return fleet
 
     def check(self, run: FleetFile, *, source: str, time_only: bool) -> None:
-        """Check the fleet and its app."""
+        """Check the fleet, and that Flower is there.
+
+        Raises:
+            InputError, InputErrors: what is wrong; also `time_only`, as what an app
+                sends is known when it has run.
+        """
         from simfed.experiment.checks import check_world
 
         import_part("simfed.flower.versions:flower_version")()
@@ -173,13 +197,13 @@ class AppRuns:
     def facts(
         self, run: FleetFile, *, source: str, device: str, time_only: bool
     ) -> AddressedRun:
-        """Return all that a run's results depend on."""
+        """Return all that a run's results depend on; see `collect_app_facts`."""
         from simfed.study.address import collect_app_facts
 
         return collect_app_facts(run, source=source)
 
     def code(self, run: FleetFile) -> list[str]:
-        """Return the modules and files of code that a run imports."""
+        """Return the app's folder, for whose code somebody has to consent."""
         return [run.app.folder] if run.app is not None else []
 
     def dump(self, run: FleetFile) -> dict[str, Plain]:
@@ -192,15 +216,15 @@ class AppRuns:
         import_part("simfed.flower.running:run_studied")(job.plain, out, job.source)
 
     def rounds(self, run: FleetFile) -> int | None:
-        """Return the number of rounds, where it is known."""
+        """Return None: only the app knows how many rounds it will have."""
         return None
 
     def measure(self, run: FleetFile) -> Measure:
-        """Return the measure of the app's models."""
+        """Return the measure of the app's models, which is taken to be accuracy."""
         return ACCURACY
 
     def path_key(self, run: FleetFile, *, device: str) -> str | None:
-        """Return None: learning of apps is not kept."""
+        """Return None: what apps learn is not kept."""
         return None
 
 

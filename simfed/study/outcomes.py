@@ -1,6 +1,7 @@
 """The runs of a study as tidy data frames.
 
-There is one row per fact, with its point and seed beside it.
+There is one row per fact, with its point and seed beside it. `StudyRuns` reads; how
+arms compare is `StudyResult`, in `results`.
 """
 
 from __future__ import annotations
@@ -51,6 +52,9 @@ class StudyRuns:
     with one column per axis and `seed`. A grid axis' column has its values as written,
     or their labels where values are mappings or lists; `zip` and `list` have their
     labels, and a column for each of their keys.
+
+    Runs that are still under way do not count, and nothing is read again: make another
+    one to see more.
     """
 
     def __init__(self, path: str | Path) -> None:
@@ -71,15 +75,15 @@ class StudyRuns:
         }
 
     def describe_progress(self) -> str:
-        """Return how many runs are finished, and how far the others are."""
+        """Return how many runs are finished, and how far the others are, in words."""
         counts = Counter(
             self.statuses[entry["address"]].status for entry in self.plan["runs"]
         )
         words = [
-            (f"{counts.pop('finished', 0)} of {len(self.plan['runs'])} runs finished")
+            f"{counts.pop('finished', 0)} of {len(self.plan['runs'])} runs finished"
         ]
         words += [
-            (f"{counts[status]} {status}") for status in _UNFINISHED if counts[status]
+            f"{counts[status]} {status}" for status in _UNFINISHED if counts[status]
         ]
         return ", ".join(words)
 
@@ -102,7 +106,7 @@ class StudyRuns:
         return [*names, "seed"]
 
     def point_of(self, entry: PlanEntry) -> dict[str, object]:
-        """Return the row head of one run of the plan, by columns; see `columns`."""
+        """Return the head of an entry's rows: column → value, for all `columns`."""
         point: dict[str, object] = {}
         for axis in self.plan["axes"]:
             label = entry["point"][axis["name"]]
@@ -117,12 +121,16 @@ class StudyRuns:
         return {**point, "seed": entry["seed"]}
 
     def run(self, address: str) -> Run:
-        """Return the finished run of this address, opened from its folder."""
+        """Return the finished run of this address, opened from its folder.
+
+        Raises:
+            InputError: it is not finished, or not whole.
+        """
         return open_run(self.folder.find(address))
 
     @cached_property
     def finished(self) -> list[tuple[PlanEntry, Run]]:
-        """The plan's entries whose runs are finished, with these."""
+        """The plan's entries whose runs are finished, each with its run."""
         return [
             (entry, self.run(entry["address"]))
             for entry in self.plan["runs"]
@@ -155,7 +163,7 @@ class StudyRuns:
         return pd.DataFrame(rows, columns=columns)
 
     def frame(self, table: str) -> pd.DataFrame:
-        """Return a table of all finished runs, by its name."""
+        """Return a table of all finished runs, by its name in `TABLES`."""
         return self._concatenate(lambda run: getattr(run, table))
 
     rounds = _cached_table("rounds")
@@ -273,7 +281,7 @@ class StudyRuns:
     def curve_of(self, address: str) -> pd.DataFrame:
         """Return the rows of `curves` of one run.
 
-        None where it diverged before its first evaluation.
+        None of them where it diverged before its first evaluation.
         """
         return self._curves.get(address, self.curves.iloc[:0])
 
@@ -282,6 +290,7 @@ class StudyRuns:
         return dict(iter(self.curves.groupby("address")))
 
     def _concatenate(self, frame_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
+        """Return frames of all finished runs as one, with points and addresses."""
         import pandas as pd
 
         frames = []
@@ -316,9 +325,10 @@ class StudyRuns:
         return self.compare["relevant_ratio"]
 
     def settings(self) -> Iterator[tuple[dict[str, str], dict[str, list[PlanEntry]]]]:
-        """Yield the labels and arms of every combination of the other axes.
+        """Yield (setting, arms) for every combination of the other axes.
 
-        Arms have their plan entries.
+        The setting is axis → label; arms are label → the plan's entries of all seeds,
+        finished or not. Where nothing is compared the one arm has the study's name.
         """
         entries: dict[tuple[str, ...], list[PlanEntry]] = {}
         for entry in self.plan["runs"]:
@@ -341,27 +351,26 @@ class StudyRuns:
             yield setting, by_arm
 
     def groups(self) -> Iterator[tuple[dict[str, str], str, list[PlanEntry]]]:
-        """Yield the runs that differ in nothing but their seed.
+        """Yield (setting, arm, entries) of runs that differ in nothing but their seed.
 
-        They come as the setting's labels, the arm, and the plan entries of those that
-        are finished.
+        Entries are those whose runs are finished; there may be none.
         """
         for setting, by_arm in self.settings():
             for arm, entries in by_arm.items():
                 yield setting, arm, self.select_finished(entries)
 
     def select_finished(self, entries: Iterable[PlanEntry]) -> list[PlanEntry]:
-        """Return those whose runs are finished."""
+        """Return the entries whose runs are finished, in their order."""
         return [entry for entry in entries if entry["address"] in self.outcomes]
 
     def named(self, entry: PlanEntry) -> str:
-        """Return a run of the plan in words: `up 5 Mbps, policy top-k, seed 0`."""
+        """Return the run of an entry in words: `up 5 Mbps, policy top-k, seed 0`."""
         return describe_point(entry["point"], self.axes, entry["seed"])
 
     def setting_text(self, setting: dict[str, str]) -> str:
         """Return a setting in words: `up 5 Mbps, k 1000`.
 
-        Empty for the only one there is.
+        It is empty for the only one there is.
         """
         return describe_point(setting, self.axes)
 
@@ -431,6 +440,7 @@ _FACTS = (
 
 
 def _collect_facts(run: Run) -> dict[str, Any]:
+    """Return what a finished run came to, as columns of `StudyRuns.summary`."""
     summary = run.summary
     key = run.measure.key
     mean = summary[key].get("mean", {})

@@ -31,17 +31,25 @@ if TYPE_CHECKING:
 
 
 def write_page(study: StudyResult, out: Path | None = None) -> Path:
-    """Write the page to `out`, `report.html` in the study's folder if omitted."""
+    """Write the page about a study, and return its path.
+
+    Args:
+        study: whose results so far are shown.
+        out: the file; `report.html` in the study's folder if omitted.
+
+    Raises:
+        InputError: it cannot be written, or plotly is missing.
+    """
     return put_output(
         out if out is not None else study.path / "report.html", render_study_page(study)
     )
 
 
 def render_study_page(study: StudyResult) -> str:
-    """Return the study as one self-contained page.
+    """Return the study as one self-contained page of HTML.
 
-    It has verdicts, what each arm spent to reach the targets, curves with bands,
-    tables.
+    It has verdicts, what each arm spent to reach the targets, curves with bands, and
+    tables of arms, comparisons and runs. What the runs do not know is left out.
     """
     arms = list_arms_tables(study)
     verdicts = [(sentence,) for sentence in study.verdicts]
@@ -69,7 +77,7 @@ def render_study_page(study: StudyResult) -> str:
         shown = PanelTable("What the marks say", ("picture",), captions)
         tables = [shown, *arms.values()]
         parts["targets"] = {
-            "title": ("To the target"),
+            "title": "To the target",
             "pictures": pictures,
             "tables": tables,
         }
@@ -95,6 +103,7 @@ def render_study_page(study: StudyResult) -> str:
 
 
 def _describe(study: StudyResult) -> str:
+    """Return how intervals, pairs and runs without a threshold are to be read."""
     return (
         f"Intervals of {100 * study.confidence:g} % confidence over seeds, except "
         "where it is said that one covers less: the seeds are too few. Arms are "
@@ -114,8 +123,18 @@ def draw_study_figure(
 ) -> Figure:
     """Return the measure against simulated time, one panel per setting.
 
-    Each arm is a curve with its band; a dashed line marks each target (the study's
-    thresholds if omitted).
+    Each arm is a curve with its band; a dashed line marks each target. Panels have one
+    scale of time unless the slowest lasts more than four times as long as the fastest.
+
+    Args:
+        study: whose finished runs are drawn.
+        targets: of the measure; the study's thresholds if omitted.
+        y_min: where the measure's axis begins; by the data if omitted.
+        width_in: of the whole figure, inches.
+        height_in: of the whole figure, inches; by its panels if omitted.
+
+    Raises:
+        InputError: nothing was learned, or all lies below `y_min`.
     """
     from simfed.report.curves import draw_curves
     from simfed.report.pictures import (
@@ -173,9 +192,10 @@ def draw_study_figure(
 
 
 def _begin_axis_at(ax: Axes, y_min: float, study: StudyResult) -> None:
-    """Let the measure's axis begin at a value, with ticks of its own.
+    """Let the measure's axis begin at `y_min`, with ticks of its own.
 
-    Raises: `InputError` where all that is drawn lies below it.
+    Raises:
+        InputError: all that is drawn lies below it.
     """
     from matplotlib.ticker import AutoLocator
 
@@ -188,7 +208,7 @@ def _begin_axis_at(ax: Axes, y_min: float, study: StudyResult) -> None:
 
 
 def describe_study_figure(study: StudyResult, *, targets: Sequence[float] = ()) -> str:
-    """Return what the curves' lines and bands are, as one writes below the figure."""
+    """Return a caption for `draw_study_figure`: what its lines and bands are."""
     seeds = int(study.bands["seeds"].max())
     text = f"{study.measure.name.capitalize()} on the test set over simulated time: "
     text += (

@@ -38,6 +38,8 @@ class Comparison:
     Printed, it is one sentence for each pair of sides and threshold; `table` has the
     same as numbers. Times are simulated seconds. What several comparisons at once do to
     the confidence of each is not corrected for.
+
+    `compare` makes it.
     """
 
     names: tuple[str, ...]
@@ -84,11 +86,8 @@ class Comparison:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return (
-            "<ul>"
-            + "".join(f"<li>{escape(text)}</li>" for text in self.sentences)
-            + "</ul>"
-        )
+        items = "".join(f"<li>{escape(text)}</li>" for text in self.sentences)
+        return f"<ul>{items}</ul>"
 
 
 def compare(
@@ -172,6 +171,11 @@ def compare(
 
 
 def _open_runs_by_seed(side: Side) -> dict[int, Run]:
+    """Return the runs of a side by their seeds.
+
+    Raises:
+        InputError: it has none, two with one seed, or one that is no finished run.
+    """
     entries = (
         side if isinstance(side, Sequence) and not isinstance(side, str) else [side]
     )
@@ -194,6 +198,13 @@ def _open_runs_by_seed(side: Side) -> dict[int, Run]:
 def _name_sides(
     sides: Sequence[dict[int, Run]], names: Sequence[str] | None
 ) -> list[str]:
+    """Return the names of sides, those of their scenarios unless others are given.
+
+    Scenarios of one name have their folders, or numbers, behind it.
+
+    Raises:
+        InputError: `names` are not as many as sides, or not all different.
+    """
     if names is not None:
         if len(names) != len(sides) or len(set(names)) != len(sides):
             raise InputError(
@@ -211,6 +222,14 @@ def _name_sides(
 
 
 def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
+    """Return a sentence on the final measure of two sides.
+
+    Args:
+        a: name of the first.
+        b: name of the second.
+        gap: the first's measure less the second's.
+        measure: theirs.
+    """
     gap = gap if measure.higher_is_better else _reverse_gap(gap)
     better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _reverse_gap(gap))
     text = f"{better} ends {measure.gap(ahead.least)} {measure.ahead} {worse}"
@@ -226,4 +245,5 @@ def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
 
 
 def _reverse_gap(gap: Estimate) -> Estimate:
+    """Return the estimate of a difference the other way round."""
     return Estimate(-gap.most, -gap.least, -gap.high, -gap.low, gap.coverage)

@@ -39,7 +39,8 @@ _ONE_THREAD = (
 class RunProcesses:
     """Processes on this machine, one run and one thread each, started afresh (no fork).
 
-    They end with the process that made them, however that ends.
+    They are started when they are needed, and end with the process that made them,
+    however that ends.
     """
 
     def __init__(self, jobs: int | None, device: str = "cpu") -> None:
@@ -57,9 +58,13 @@ class RunProcesses:
         return self._jobs
 
     def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
-        """Begin a call in a process that has nothing to do.
+        """Begin a call in a process that has nothing to do, or in a new one.
 
-        There is one where fewer than `slots` are under way.
+        Not to be called with `slots` calls under way.
+
+        Args:
+            function: at the top of a module.
+            arguments: that can be pickled.
         """
         while self._idle:
             seat = self._idle.pop()
@@ -75,9 +80,11 @@ class RunProcesses:
         return future
 
     def end(self, future: Future[_T]) -> _T:
-        """Return what an ended call gave.
+        """Return what a call returned that has ended, and free its process.
 
-        Raises: `BrokenExecutor` where its process died.
+        Raises:
+            BrokenExecutor: the process died.
+            Exception: what the call raised.
         """
         seat = self._busy.pop(future)
         if future.exception() is None:
@@ -93,15 +100,15 @@ class RunProcesses:
                 seat.line.send("stop")
 
     def close(self) -> None:
-        """End what is still under way."""
+        """End all processes, those with a run under way included."""
         for seat in [*self._idle, *self._busy.values()]:
             seat.close()
 
 
 class _Seat:
-    """A worker process with a line to it: a message is Ctrl-C.
+    """A worker process with a line to it.
 
-    The line's end is the process's end.
+    A message on the line is Ctrl-C; its end is the process's end.
     """
 
     def __init__(self) -> None:
@@ -115,13 +122,14 @@ class _Seat:
         theirs.close()
 
     def close(self) -> None:
+        """End the process."""
         self.line.close()
         self.pool.shutdown(wait=False, cancel_futures=True)
 
 
 @contextmanager
 def _one_thread() -> Iterator[None]:
-    """Return a block in which processes start that compute on one thread."""
+    """Let processes that start in the block compute on one thread."""
     before = {name: os.environ[name] for name in _ONE_THREAD if name in os.environ}
     os.environ.update(dict.fromkeys(_ONE_THREAD, "1"))
     try:
@@ -168,9 +176,10 @@ def _take_seat(line: Connection) -> None:
 
 
 class Cluster:
-    """An existing Dask cluster.
+    """The workers of an existing Dask cluster.
 
-    Its workers must see the study's folder under the same path.
+    They must see the study's folder under the same path, and have this version of
+    simfed.
     """
 
     def __init__(self, address: str, *, timeout_s: float = 10.0) -> None:
@@ -178,24 +187,31 @@ class Cluster:
         self._executor = self._connection.client.get_executor(pure=False)
 
     def slots(self) -> int:
-        """Return how many threads its workers have.
+        """Return how many threads its workers have, at least 1.
 
         With no worker yet, one run waits for the first.
 
-        Raises: `RunFailed` where the cluster is gone.
+        Raises:
+            RunFailed: the cluster is gone.
         """
         return max(1, sum(self._connection.threads().values()))
 
     def submit(self, function: Callable[..., _T], *arguments: object) -> Future[_T]:
-        """Begin a call on one of the workers; one that dies is followed by another."""
+        """Begin a call on one of the workers; one that dies is followed by another.
+
+        Raises:
+            RunFailed: the cluster is gone.
+        """
         with self._connection.answering():
             future: Future[_T] = self._executor.submit(function, *arguments)
         return future
 
     def end(self, future: Future[_T]) -> _T:
-        """Return what an ended call gave.
+        """Return what a call returned that has ended.
 
-        Raises: `RunFailed` where the cluster is gone.
+        Raises:
+            RunFailed: the cluster is gone.
+            Exception: what the call raised.
         """
         with self._connection.answering():
             if future.cancelled():
@@ -207,7 +223,7 @@ class Cluster:
         self.close()
 
     def close(self) -> None:
-        """End what is still under way."""
+        """Cancel what was submitted, and leave the cluster."""
         if self._connection.client.status == "running":
             self._executor.shutdown(wait=False)
         self._connection.close()

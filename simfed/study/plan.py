@@ -1,7 +1,8 @@
 """Plans of studies: axes, their combinations, a validated scenario for each.
 
-Pure: nothing is written and nothing is run. A run is a point (one label per axis) and a
-seed.
+Pure: nothing is written and nothing is run. A study file has axes (`grid`, `zip`,
+`list`); a *point* is one label of each axis, a *setting* a point with its scenario, a
+*run* a setting under a seed.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from simfed.study.kinds import AnyKind, Studied, find_kind
 
 @dataclass(frozen=True, slots=True)
 class AxisPoint:
-    """One value of an axis."""
+    """One value of an axis, with what it sets in the base scenario."""
 
     label: str
     assignments: tuple[tuple[str, Plain], ...]
@@ -67,7 +68,7 @@ class StudySetting:
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:
-    """One run of a study."""
+    """One run of a study: a setting under a seed."""
 
     setting: StudySetting
     seed: int
@@ -83,7 +84,11 @@ class PlannedRun:
         return self.setting.scenario.model_copy(update={"seed": self.seed})
 
     def is_at(self, place: Mapping[str, str]) -> bool:
-        """Return whether the run is at a place of the axes; see `parse_place`."""
+        """Return whether the run is at a place of the axes.
+
+        Args:
+            place: axis → label, and `seed`; axes that it leaves out may have any.
+        """
         return place.items() <= {**self.point, "seed": str(self.seed)}.items()
 
     @property
@@ -94,7 +99,10 @@ class PlannedRun:
 
 @dataclass(frozen=True, slots=True)
 class StudyPlan:
-    """A study with its axes, settings and runs written out."""
+    """A study with its axes, settings and runs written out.
+
+    `plan_study` makes it; `drive` runs it, and `store` writes it to `study.json`.
+    """
 
     study: Study
     axes: tuple[Axis, ...]
@@ -146,7 +154,9 @@ def plan_study(
     import_plugins(base, source=study.base, folder=folder, allow=allow_plugins)
     if study.plugins:  # each run says all that it needs
         own_plugins = [plugin.model_dump(mode="json") for plugin in study.plugins]
-        base["plugins"] = [*_make_list(base.get("plugins")), *own_plugins]
+        named = base.get("plugins") or []
+        named = named if isinstance(named, (list, tuple)) else [named]
+        base["plugins"] = [*named, *own_plugins]
     kind = find_kind(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _make_scenarios(study, kind, axes, points, base, source, of_runs)
@@ -177,7 +187,11 @@ _STUDY_KEYS = ("seeds", "grid", "zip", "list", "compare")
 
 
 def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -> None:
-    """Refuse overrides of keys that an axis sets, or of the seed."""
+    """Refuse overrides of keys that an axis sets, or of the seed.
+
+    Raises:
+        InputError: it names the axis's own key, which can be overridden.
+    """
     for key, _ in pairs:
         steps = split_key_path(key)
         if steps == ["seed"]:
@@ -189,27 +203,24 @@ def _check_overrides(pairs: Sequence[tuple[str, Plain]], axes: Sequence[Axis]) -
                 raise InputError(allowed, where=f"override {key}", hint=hint)
 
 
-def _make_list(value: Plain) -> list[Plain]:
-    return (
-        list(value)
-        if isinstance(value, (list, tuple))
-        else []
-        if value is None
-        else [value]
-    )
-
-
 def find_axis(axes: Sequence[Axis], name: str | None) -> Axis | None:
-    """Return the axis of this name, or the one that holds this key path."""
+    """Return the axis of this name, or the one that sets this key path; else None."""
     return next((axis for axis in axes if name in (axis.name, *axis.keys)), None)
 
 
 def parse_place(plan: StudyPlan, only: str) -> dict[str, str]:
-    """Return the place on a plan's axes that a text says, by axis.
+    """Return the place on a plan's axes that a text names.
 
-    `link=DSL, strategy=dgc@1%, seed=3` has axes by their names or the ends of these.
+    Args:
+        plan: whose axes and seeds count.
+        only: `link=DSL, strategy=dgc@1%, seed=3`: axes by their names or the ends of
+            these. Labels may have commas and equal signs.
 
-    Raises: `InputError` for what is no axis, or no label of one.
+    Returns:
+        Axis → label, and `seed`.
+
+    Raises:
+        InputError: what is no axis, or no label of one.
     """
     labels = {axis.name: [point.label for point in axis.points] for axis in plan.axes}
     names = {short: name for name, short in shorten_names(labels).items()} | {
@@ -233,6 +244,7 @@ def parse_place(plan: StudyPlan, only: str) -> dict[str, str]:
 
 
 def _make_axes(study: Study) -> Iterable[Axis]:
+    """Yield a study's axes: one per key of `grid`, then `zip`, then `list`."""
     for key, values in (study.grid or {}).items():
         labels, plain = _label_values(values)
         points = (AxisPoint(a, ((key, v),)) for a, v in zip(labels, plain, strict=True))
@@ -259,7 +271,11 @@ def _make_row_axis(
 ) -> Axis:
     """Return an axis that sets several keys at once.
 
-    The labels are those of `named`, if it has any.
+    Args:
+        name: `zip` or `list`.
+        keys: all keys that it sets.
+        rows: (key path, value) pairs of each point.
+        named: a mapping has the labels; anything else: they are made of the values.
     """
     if isinstance(named, dict):
         labels = [*named]
@@ -273,6 +289,7 @@ def _make_row_axis(
 def _label_values(
     values: Sequence[Plain] | Mapping[str, Plain],
 ) -> tuple[list[str], list[Plain]]:
+    """Return labels and values of an axis; a mapping has them as keys and values."""
     if isinstance(values, Mapping):
         return [*values], [*values.values()]
     return make_distinct([label_of(value) for value in values]), [*values]
@@ -310,6 +327,7 @@ def label_of(value: object) -> str:
 def _flatten_mapping(
     value: Mapping[str, Plain], prefix: str = ""
 ) -> Iterable[tuple[str, Plain]]:
+    """Yield (key path, value) of everything inside a mapping that is no mapping."""
     for key, inner in value.items():
         if isinstance(inner, Mapping):
             yield from _flatten_mapping(inner, f"{prefix}{key}.")
@@ -318,7 +336,11 @@ def _flatten_mapping(
 
 
 def make_distinct(labels: list[str]) -> list[str]:
-    """Return the labels, long ones cut, and numbered where two would read the same."""
+    """Return labels, long ones cut, numbered where two would be the same.
+
+    >>> make_distinct(["dense", "top-k", "dense"])
+    ['dense #1', 'top-k', 'dense #2']
+    """
     short = [label if len(label) <= 60 else label[:57] + "..." for label in labels]
     return [
         f"{label} #{short[:i].count(label) + 1}" if short.count(label) > 1 else label
@@ -353,7 +375,12 @@ def shorten_names(keys: Iterable[str]) -> dict[str, str]:
 def describe_point(
     point: Mapping[str, str], axes: Iterable[str], seed: int | None = None
 ) -> str:
-    """Labels by axis as a phrase; points of `zip` and `list` speak for themselves.
+    """Return a point in words; labels of `zip` and `list` speak for themselves.
+
+    Args:
+        point: axis → label.
+        axes: the names of all axes, which are shortened together.
+        seed: named at the end; None: not.
 
     >>> point = {"clients[*].link.up": "5 Mbps", "list": "old phones"}
     >>> describe_point(point, ["clients[*].link.up", "list"], 3)
@@ -371,11 +398,16 @@ def describe_point(
 
 
 def _name_place(axis: Axis, key: str) -> str:
+    """Return where a key of an axis stands in the study file."""
     return f"{axis.name}.{key}" if axis.name in ("zip", "list") else f"grid.{key}"
 
 
 def _check_keys(axes: Sequence[Axis], source: str) -> None:
-    """Refuse two axes on one key, one on the seed, and a value twice."""
+    """Refuse two axes on one key, one on the seed, and a value twice.
+
+    Raises:
+        InputErrors: one sentence for each.
+    """
     errors = []
     used = [
         (axis, key, _split_key(key, axis, source)) for axis in axes for key in axis.keys
@@ -435,7 +467,7 @@ MOST_RUNS = 100_000
 
 
 def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
-    """Refuse too many runs before any combination is made."""
+    """Refuse more than `MOST_RUNS` runs, before any combination is made."""
     count = math.prod(len(axis.points) for axis in axes) * seeds
     if count > MOST_RUNS:
         sizes = [f"{len(axis.points):,} of {axis.name}" for axis in axes]
@@ -447,6 +479,7 @@ def _check_count(axes: Sequence[Axis], seeds: int, source: str) -> None:
 
 
 def _split_key(key: str, axis: Axis, source: str) -> list[str | int]:
+    """Return the steps of a key path; errors name its place in the study file."""
     try:
         return split_key_path(key)
     except InputError as error:
@@ -462,7 +495,12 @@ def _can_be_same(a: Sequence[str | int], b: Sequence[str | int]) -> bool:
 
 
 def _has_path(value: Plain, steps: Sequence[str | int]) -> bool:
-    """Return whether `value` says something at this path inside it."""
+    """Return whether a value says something at a path inside it.
+
+    Args:
+        value: of a key of the study file.
+        steps: keys, positions, or `*` for any position.
+    """
     for step in steps:
         if isinstance(value, Mapping) and step in value:
             value = value[step]
@@ -476,6 +514,7 @@ def _has_path(value: Plain, steps: Sequence[str | int]) -> bool:
 
 
 def _check_compare(compare: Compare, axes: Sequence[Axis], source: str) -> None:
+    """Refuse a comparison of what is no axis, or to what is no value of it."""
     names = [name for axis in axes for name in dict.fromkeys((axis.name, *axis.keys))]
     if compare.arms is None:
         if compare.baseline is not None:
@@ -514,12 +553,22 @@ def _make_scenarios(
 ) -> list[Studied]:
     """Return the scenario, or fleet, of each point.
 
-    Raises: `InputErrors`, each of all points once.
+    Args:
+        study: with `set`, which every point has.
+        kind: of its runs.
+        axes: in their order.
+        points: one value of each axis.
+        base: the base scenario's keys.
+        source: the study file, for errors.
+        overrides: (key path, value) of every run, above `set`.
+
+    Raises:
+        InputErrors: those of all points, equal ones once.
     """
     places = {
-        f"override {key}": (f"{source}: {_name_place(a, key)}")
-        for a in axes
-        for key in a.keys
+        f"override {key}": f"{source}: {_name_place(axis, key)}"
+        for axis in axes
+        for key in axis.keys
     }
     places |= {f"override {key}": f"{source}: set.{key}" for key in study.set}
     folder = Path(study.base).resolve().parent
@@ -554,8 +603,13 @@ def merge_errors(
 ) -> list[InputError]:
     """Return the errors of a study's points, equal ones once.
 
-    The first point that has it stands with it (left out where all points have it, or
-    the error names the axis).
+    The first point that has it stands with it, unless all points have it or the error
+    names the axis.
+
+    Args:
+        errors: (axis → label, error) pairs.
+        points: how many points there are.
+        source: the study file.
     """
     errors = list(errors)
     counts = Counter(str(error) for _, error in errors)

@@ -1,4 +1,8 @@
-"""The results of a study: its runs, and how its arms compare over them."""
+"""The results of a study: its runs, and how its arms compare over them.
+
+An *arm* is a value of the axis that `compare.arms` names; arms are compared in each
+setting of the other axes, seed by seed, by the first time at each threshold.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
 def load_study(path: str | Path) -> StudyResult:
     """Return the results so far of the study in a folder.
 
-    Raises: `InputError` in one sentence for a folder that is no study's.
+    Raises:
+        InputError: the folder is no study's; one sentence says what it is.
     """
     return StudyResult(path)
 
@@ -42,7 +47,8 @@ _ARM_COLUMNS = {
 class StudyResult(StudyRuns):
     """The runs of a study with its arms compared.
 
-    Frames are made when they are first asked for.
+    Frames are made when they are first asked for. `load_study` and `run_study` make it;
+    tables, pages and figures of studies read it.
     """
 
     def _repr_html_(self) -> str:
@@ -82,15 +88,22 @@ class StudyResult(StudyRuns):
 
         There is a row per setting, arm and target.
 
-        quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or `energy`
-        (J). targets: of the measure; the study's thresholds if omitted, and whole runs
-        (`target` is NaN) where there are none. One column per axis but the arms',
-        `setting, arm, target, seeds, reached` (of the seeds), `median` (NaN where
-        censoring leaves it open), `at_least, at_most`, and its interval `low, high`
-        with `coverage`.
+        Args:
+            quantity: `time` (s), `sent` (bytes up), `moved` (bytes both ways) or
+            `energy` (J).
+            targets: values of the measure; the study's thresholds if omitted, and whole
+                runs (`target` is NaN) where there are none.
 
-        Raises: `InputError` for another quantity, for energy that the devices' profiles
-        do not know, and for targets of a study that learned nothing.
+        Returns:
+            One column per axis but the arms', `setting, arm, target, seeds, reached`
+            (of the
+            seeds), `median` (NaN where censoring leaves it open), `at_least, at_most`,
+            and its
+            interval `low, high` with `coverage`.
+
+        Raises:
+            InputError: another quantity, energy that the devices' profiles do not know,
+                or targets of a study that learned nothing.
         """
         return compute_spent(self, quantity, targets)
 
@@ -120,10 +133,7 @@ class StudyResult(StudyRuns):
 
     @cached_property
     def _pairs(self) -> list[tuple[str, ComparedPair]]:
-        """(setting in words, two of its arms compared).
-
-        None where nothing is compared.
-        """
+        """(setting in words, two of its arms compared); empty where none are."""
         pairs = []
         for setting, by_arm in self.settings():
             sides = []

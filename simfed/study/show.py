@@ -10,7 +10,10 @@ from simfed.ground.units import format_duration
 
 
 class StudyProgress:
-    """Shows on standard error how far a study is; `quiet`: nothing."""
+    """Shows on standard error how far a study is: a bar on a terminal, else lines.
+
+    `quiet` shows nothing.
+    """
 
     def __init__(self, name: str, *, quiet: bool) -> None:
         self._name, self._quiet = name, quiet
@@ -18,7 +21,12 @@ class StudyProgress:
         self._bar: Any = None
 
     def begin(self, done: int, count: int) -> None:
-        """Show that the study begins, with so many of its runs done."""
+        """Show that the study begins.
+
+        Args:
+            done: runs that are over already.
+            count: runs in all.
+        """
         self._done, self._count = done, count
         self._begun_at_wall_s = time.monotonic()
         self.say(f"{self._name}: {done} of {count} runs done")
@@ -31,7 +39,13 @@ class StudyProgress:
             self._bar.start()
 
     def ended(self, run: str, how: str, wall_s: float | None = None) -> None:
-        """Show that a run has ended, here (after `wall_s`) or elsewhere, and how."""
+        """Show that a run has ended.
+
+        Args:
+            run: in words.
+            how: `finished`, `finished elsewhere`, or `failed: ` and why.
+            wall_s: host seconds that it took here; None where it was elsewhere.
+        """
         self._done += 1
         self._ended += wall_s is not None
         took = "" if wall_s is None else f" in {format_duration(wall_s)}"

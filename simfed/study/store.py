@@ -58,7 +58,7 @@ class PlanEntry(TypedDict):
 
 
 class StoredPlan(TypedDict):
-    """The content of `study.json`."""
+    """The content of `study.json`, the plan as plain values."""
 
     format: int
     name: str
@@ -69,7 +69,7 @@ class StoredPlan(TypedDict):
 
 
 class StudyFolder:
-    """The folder of one study on disk."""
+    """The folder of one study on disk; it need not be there yet."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
@@ -78,9 +78,15 @@ class StudyFolder:
     def make(self, plan: StudyPlan, addresses: Sequence[str], study_yaml: str) -> None:
         """Make the folder for a study, or go on with its.
 
-        A new plan replaces the last one.
+        A new plan replaces the last one; runs of the last one stay.
 
-        Raises: `InputError` for a folder of something else, or that cannot be written.
+        Args:
+            plan: of the study.
+            addresses: of its runs, in their order.
+            study_yaml: the text of the study file.
+
+        Raises:
+            InputError: the folder is of something else, or cannot be written.
         """
         if (self.path / "study.json").exists():
             here, name = self.plan()["name"], plan.study.name
@@ -105,9 +111,10 @@ class StudyFolder:
             files.put_json(self.path / "study.json", _make_plain(plan, addresses))
 
     def plan(self) -> StoredPlan:
-        """Return `study.json`.
+        """Return the content of `study.json`.
 
-        Raises: `InputError` for a folder that is no study's.
+        Raises:
+            InputError: the folder is no study's.
         """
         path = self.path / "study.json"
         if not self.path.is_dir() or not path.exists():
@@ -135,13 +142,14 @@ class StudyFolder:
         return self.runs / address
 
     def status(self, address: str) -> RunStatus:
-        """Return how far the run of this address is."""
+        """Return how far the run of this address is; see `find_status`."""
         return find_status(self.find(address))
 
     def prune(self) -> Iterator[tuple[str, bool]]:
         """Delete the runs that the plan does not name.
 
-        Yield the name of each, and whether it is gone: one that a process is at stays.
+        Yields:
+            The address of each, and whether it is gone: one that a process is at stays.
         """
         named = {entry["address"] for entry in self.plan()["runs"]}
         for path in sorted(self.runs.iterdir()):
@@ -150,6 +158,7 @@ class StudyFolder:
 
 
 def _make_plain(plan: StudyPlan, addresses: Sequence[str]) -> dict[str, Any]:
+    """Return a plan as `study.json` has it."""
     arms = plan.arms_axis
     return {
         "format": FORMAT,

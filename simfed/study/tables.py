@@ -1,4 +1,8 @@
-"""The tables of a study, for terminal and page, and the sentences beside them."""
+"""The tables of a study, for terminal and page, and the sentences beside them.
+
+Tables are `PanelTable`s, texts in rows: `lay_out` makes a terminal's of one, the page
+draws the same.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +39,15 @@ _MOST_FAILURES = 5
 
 
 def build_arms_table(study: StudyResult, quantity: str = "time") -> PanelTable:
-    """Return how every arm did in every setting: what it spent to reach each target."""
+    """Return a row per setting and arm: what it spent to reach each target.
+
+    Args:
+        study: whose finished runs count.
+        quantity: a key of `QUANTITIES`.
+
+    Raises:
+        InputError: the runs do not know the quantity.
+    """
     spent, measure = QUANTITIES[quantity], study.measure
     rows, final = study.targets(quantity), f"final_{measure.key}"
     means = study.arms[[final, f"{final}_low", f"{final}_high"]].to_dict("records")
@@ -98,7 +110,7 @@ def build_runs_table(study: StudyResult) -> PanelTable:
         *(names[axis] for axis in study.axes),
         "seed",
         "status",
-        (f"final {measure.name}"),
+        f"final {measure.name}",
     ]
     header += ["simulated time", "sent by clients", "took", "fingerprint"]
     numeric = frozenset({len(names), *range(len(names) + 2, len(names) + 6)})
@@ -106,18 +118,17 @@ def build_runs_table(study: StudyResult) -> PanelTable:
 
 
 def build_comparisons_table(study: StudyResult) -> PanelTable:
-    """Return a row per setting, threshold and pair of arms."""
+    """Return a row per setting, threshold and pair of arms.
+
+    Columns with nothing in them are left out.
+    """
     verdicts = {1: "first arm", -1: "second arm", 0: "no clear difference"}
     measure = study.measure
 
     def ratio(row: Row) -> str:
-        bounds = (
-            row["ratio_at_least"],
-            row["ratio_at_most"],
-            row["ratio_low"],
-            row["ratio_high"],
-        )
-        return format_ratio(Estimate(*bounds, row["coverage"]), study.confidence)
+        ends = [f"ratio_{end}" for end in ("at_least", "at_most", "low", "high")]
+        time_ratio = Estimate(*(row[name] for name in (*ends, "coverage")))
+        return format_ratio(time_ratio, study.confidence)
 
     def decided(row: Row) -> bool:
         return bool(row["seeds"] and row["wins"] + row["losses"])
@@ -127,7 +138,7 @@ def build_comparisons_table(study: StudyResult) -> PanelTable:
         "first": lambda row: str(row["a"]),
         "second": lambda row: str(row["b"]),
         measure.name: lambda row: format_threshold(
-            row["threshold"], ("whole run"), measure
+            row["threshold"], "whole run", measure
         ),
         "first sooner": lambda row: f"{row['wins']}",
         "second sooner": lambda row: f"{row['losses']}",
@@ -145,7 +156,11 @@ def build_comparisons_table(study: StudyResult) -> PanelTable:
 
 
 def list_notes(study: StudyResult) -> list[str]:
-    """Return what has to be said beside a study's table, a sentence each."""
+    """Return what has to be said beside a study's table, a sentence each.
+
+    These are thresholds that do not count, unlike processors or versions, runs that are
+    not finished, and the first failures.
+    """
     notes = [*filter(None, (study.caveat, study.unlike))]
     summary, entries = study.summary, study.plan["runs"]
     waiting = int((summary["status"] != "finished").sum())
@@ -161,7 +176,10 @@ def list_notes(study: StudyResult) -> list[str]:
 
 
 def describe_status(study: StudyResult) -> list[str]:
-    """Return lines on how far a study is, what runs, and what stopped and why."""
+    """Return lines on how far a study is, what runs, and what stopped and why.
+
+    The first is the study's; each run that neither waits nor is finished has one.
+    """
     lines = [f"{study.name}: {study.describe_progress()}"]
     for entry in study.plan["runs"]:
         status, reason = study.statuses[entry["address"]]
@@ -171,7 +189,7 @@ def describe_status(study: StudyResult) -> list[str]:
 
 
 def lay_out(table: PanelTable) -> Table:
-    """Return a table for a terminal."""
+    """Return a table as `rich` prints it."""
     from rich.table import Table
     from rich.text import Text
 

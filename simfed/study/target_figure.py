@@ -1,4 +1,8 @@
-"""The study's figure: what each arm spent to reach a target, against a swept axis."""
+"""The study's figure: what each arm spent to reach a target, against a swept axis.
+
+`target_figure` lays panels out, `_TargetPanel` draws one; the numbers are those of
+`compute_spent`.
+"""
 
 from __future__ import annotations
 
@@ -56,18 +60,26 @@ def target_figure(
     width_in: float = 7.0,
     height_in: float | None = None,
 ) -> Figure:
-    """Return the medians of what each arm spent to reach each target.
+    """Return a picture of what each arm spent to reach each target.
 
-    They stand over the swept axis: a line per arm, its interval over seeds, and what
-    censoring leaves open.
+    Medians over seeds stand over the swept axis: a line per arm, its interval, and what
+    censoring leaves open. A filled mark is a median. A hollow one with an arrow is a
+    bound: at least half of the seeds ended before they got there. `3/5` at a mark:
+    three of five seeds got there; a hollow one without: none did. There is a panel for
+    each target and setting of the other axes; where nothing but the arms varies, a row
+    per arm.
 
-    A filled mark is a median. A hollow one with an arrow is a bound: at least half of
-    the seeds ended before they got there. `3/5` at a mark: three of five seeds got
-    there; a hollow one without: none did. A panel for each target and setting of the
-    other axes; where nothing but the arms varies, a row per arm. quantity, targets: see
-    `StudyResult.targets`; over: see `choose_swept_axis`.
+    Args:
+        study: whose finished runs are drawn.
+        quantity: see `StudyResult.targets`.
+        over: the axis to draw against, see `choose_swept_axis`.
+        targets: see `StudyResult.targets`.
+        width_in: of the whole figure, inches.
+        height_in: of the whole figure, inches; by its panels if omitted.
 
-    Raises: `InputError` for more than 24 panels, and where `StudyResult.targets` does.
+    Raises:
+        InputError: no run has finished, more than 24 panels, or what
+            `StudyResult.targets` refuses.
     """
     axis, spent = choose_swept_axis(study, over), find_spent_quantity(quantity)
     rows = compute_spent(study, quantity, targets)
@@ -93,7 +105,7 @@ def target_figure(
             spent.column,
         )
         words = (
-            "of whole runs" if math.isnan(goal) else (f"to {study.measure.goal(goal)}")
+            "of whole runs" if math.isnan(goal) else f"to {study.measure.goal(goal)}"
         )
         panel.name_axes(spent.label, words)
         mine = settings[title]
@@ -113,10 +125,7 @@ def target_figure(
 
 
 class _TargetPanel:
-    """One target in one setting: a line per arm, or a row per arm.
-
-    Lines stand over the swept axis; rows where nothing else is swept.
-    """
+    """One target in one setting: lines over the swept axis, or a row per arm."""
 
     def __init__(
         self,
@@ -128,7 +137,12 @@ class _TargetPanel:
     ) -> None:
         """Begin on these axes.
 
-        `beside`: the rows of all panels of this target, which share an axis.
+        Args:
+            ax: empty axes.
+            places: of the swept axis.
+            arms: of the whole figure, which gives them colours and marks.
+            beside: the rows of all panels of this target, which share an axis.
+            column: of the quantity, which has its unit.
         """
         self.ax, self._places, self._upright = ax, places, bool(places.axis)
         self._looks = dict(zip(arms, itertools.cycle(shape for shape, _ in ARM_SHAPES)))
@@ -180,7 +194,10 @@ class _TargetPanel:
             along.set_ticks([], minor=True)
 
     def draw(self, rows: pd.DataFrame) -> None:
-        """Draw the marks of all arms, and lines between them."""
+        """Draw the marks of all arms, and lines between them.
+
+        Lines to a bound are dotted.
+        """
         for arm, of_arm in rows.groupby("arm", sort=False):
             colour = self._colours[str(arm)]
             before: tuple[tuple[float, float], bool] | None = None
@@ -234,6 +251,7 @@ class _TargetPanel:
         return here
 
     def _point(self, at: float, value: float) -> tuple[float, float]:
+        """Return the (x, y) of a value at a place of the swept axis."""
         return (at, value) if self._upright else (value, at)
 
     def _stroke(
@@ -243,6 +261,7 @@ class _TargetPanel:
 
 
 def _build_handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
+    """Return the legend: the arms, a hollow mark and a count where there are some."""
     from matplotlib.lines import Line2D
 
     looks = zip(
@@ -275,14 +294,14 @@ def _build_handles(rows: pd.DataFrame, arms: Sequence[str]) -> list[Any]:
 def describe_target_figure(
     study: StudyResult, *, quantity: str = "time", targets: Sequence[float] = ()
 ) -> str:
-    """Return what the figure's marks and lines are, as one would write below it."""
+    """Return a caption for `target_figure`: what its marks and lines are."""
     rows = compute_spent(study, quantity, targets)
     seeds, wanted = int(rows["seeds"].max()), study.confidence
     covers = [c for c in rows["coverage"].unique() if c > 0]
     interval = (
         ""
         if not covers
-        else (f", with an interval that covers {100 * min(covers):.0f} %")
+        else f", with an interval that covers {100 * min(covers):.0f} %"
     )
     if covers and min(covers) >= wanted:
         interval = f", with its {100 * wanted:g} % interval"

@@ -1,10 +1,14 @@
-"""Arms' spending to reach targets: time, bytes or energy, over a study's axes."""
+"""Arms' spending to reach targets: time, bytes or energy, over a study's axes.
+
+A run that ends before it is there is *censored*: it spent more than it had by its end,
+nobody knows how much more.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -32,7 +36,10 @@ _ENERGIES = ((1e6, "MJ"), (1e3, "kJ"), (1.0, "J"), (1e-3, "mJ"))
 
 @dataclass(frozen=True, slots=True)
 class SpentQuantity:
-    """Something that a run spends until it reaches a target."""
+    """Something that a run spends until it reaches a target.
+
+    `name` is what a user writes, `column` the curve's, `label` the axis's.
+    """
 
     name: str
     column: str
@@ -53,16 +60,22 @@ QUANTITIES = {
 def find_spent_quantity(name: str, *, where: str | None = None) -> SpentQuantity:
     """Return a quantity by its name.
 
-    Raises: `InputError` for another.
+    Raises:
+        InputError: there is no such quantity; `where` names the option.
     """
     check_known(name, QUANTITIES, where=where)
     return QUANTITIES[name]
 
 
 def choose_unit(column: str, most: float) -> tuple[float, str]:
-    """Return the unit in which amounts of a column up to `most` are drawn.
+    """Return the unit in which amounts of a column are drawn.
 
-    It comes as its worth in the column's own, and its name.
+    Args:
+        column: of a `SpentQuantity`.
+        most: the largest amount, in the column's own unit.
+
+    Returns:
+        How much of the column's own unit it is worth, and its name.
     """
     from simfed.report.pictures import choose_bytes_unit, time_unit
 
@@ -76,9 +89,15 @@ def choose_unit(column: str, most: float) -> tuple[float, str]:
 def parse_target(
     text: str, measure: Measure = ACCURACY, where: str = "--target"
 ) -> float:
-    """Return a value of the measure: of an accuracy from `85%`, `85 %` or `0.85`.
+    """Return the value of a measure that a text says: `85%`, `85 %` or `0.85`.
 
-    where: the option in which it stands.
+    Args:
+        text: percent only of a measure that is a share.
+        measure: whose value it is.
+        where: the option in which it stands.
+
+    Raises:
+        InputError: the measure cannot have it.
 
     >>> from simfed.ground.measure import MEASURES
     >>> parse_target("85 %"), parse_target("0.85")
@@ -98,9 +117,10 @@ def parse_target(
 def choose_targets(study: StudyRuns, wanted: Sequence[float] = ()) -> list[float]:
     """Return the targets `wanted`, else the study's.
 
-    NaN stands for whole runs, where nothing was learned.
+    A NaN alone stands for whole runs, where nothing was learned.
 
-    Raises: `InputError` for a target of a study that learned nothing.
+    Raises:
+        InputError: targets are wanted of a study that learned nothing.
     """
     if wanted and study.time_only:
         raise InputError(
@@ -114,7 +134,7 @@ def compute_spent(
 ) -> pd.DataFrame:
     """Return what each arm spent until it reached each target.
 
-    The columns are those of `StudyResult.targets`.
+    Arguments, columns and errors are those of `StudyResult.targets`.
     """
     import pandas as pd
 
@@ -130,10 +150,9 @@ def compute_spent(
     for setting, arm, entries in study.groups():
         for target in chosen:
             pairs = [amounts[entry["address"]][target] for entry in entries]
+            spent_by = [amount for amount, _ in pairs]
             reached = [is_reached for _, is_reached in pairs]
-            middle = estimate_median_time(
-                [amount for amount, _ in pairs], reached, study.confidence
-            )
+            middle = estimate_median_time(spent_by, reached, study.confidence)
             rows.append(
                 {
                     **setting,
@@ -156,24 +175,31 @@ def compute_spent(
 def _find_amounts(
     run: Run, curve: pd.DataFrame, quantity: SpentQuantity, targets: Sequence[float]
 ) -> dict[float, tuple[float, bool]]:
-    """Return the amount at which each target was first reached, and True.
+    """Return what a run spent until it reached each target.
 
-    Where it was not: the amount by the end, and False.
+    Args:
+        run: a finished one.
+        curve: its rows of `StudyRuns.curves`.
+        quantity: what is spent.
+        targets: of the measure; NaN for the whole run.
+
+    Returns:
+        Target → the amount, and True; the amount by the end, and False, where it was
+        not
+        reached.
     """
-    column = quantity.column
-    ends: dict[str, Callable[[], float]] = {
-        "at_s": lambda: run.summary["simulated_s"],
-        "uplink_bytes": lambda: run.summary["uplink_bytes"],
-        "total_bytes": lambda: (
-            run.summary["uplink_bytes"] + run.summary["downlink_bytes"]
-        ),
-        "energy_j": lambda: _sum_energy(run)["energy_j"].max(),
+    column, summary = quantity.column, run.summary
+    ends = {
+        "at_s": summary["simulated_s"],
+        "uplink_bytes": summary["uplink_bytes"],
+        "total_bytes": summary["uplink_bytes"] + summary["downlink_bytes"],
     }
-    end = float(ends[column]())
+    joules = _sum_energy(run) if column == "energy_j" else None
+    end = float(ends[column] if joules is None else joules[column].max())
     if all(math.isnan(target) for target in targets):
         return dict.fromkeys(targets, (end, True))
-    if column == "energy_j":
-        curve = curve.merge(_sum_energy(run), on="round")
+    if joules is not None:
+        curve = curve.merge(joules, on="round")
     return {
         target: find_first_amount(curve, target, column, end, run.measure)
         for target in targets
@@ -181,11 +207,12 @@ def _find_amounts(
 
 
 def _sum_energy(run: Run) -> pd.DataFrame:
-    """Return `round, energy_j`: joules of all participations over by each round's end.
+    """Return `round, energy_j`: joules of the clients by the end of each round.
 
-    They were merged or lost.
+    They are those of all participations that were merged or lost by then.
 
-    Raises: `InputError` where a device's profile does not know its power.
+    Raises:
+        InputError: a device's profile does not know its power.
     """
     joules = run.table("participations").select(["merge", "energy_j"])
     if joules.column("energy_j").null_count or not joules.num_rows:
@@ -207,7 +234,7 @@ def _sum_energy(run: Run) -> pd.DataFrame:
 
 @dataclass(frozen=True)
 class AxisPositions:
-    """The positions of an axis's values, from 0 to 1."""
+    """The positions of an axis's values in a picture, from 0 to 1."""
 
     axis: str
     """The axis's name in the study file; empty where nothing is swept."""
@@ -224,10 +251,15 @@ class AxisPositions:
 def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
     """Return the axis against which arms are drawn.
 
-    It is the one asked for by its name or the end of it, else the one with most values,
-    numbers before names; None where nothing but the arms varies.
+    It is the one asked for, else the one with most values, numbers before names; None
+    where nothing but the arms varies.
 
-    Raises: `InputError` for an axis that the study does not sweep.
+    Args:
+        study: whose axes count; the arms' does not.
+        over: an axis's name, or the end of it.
+
+    Raises:
+        InputError: the study does not sweep this axis.
     """
     swept = {
         axis["name"]: axis["labels"]
@@ -242,7 +274,7 @@ def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
             allowed = (
                 listed(names[axis] for axis in swept)
                 if swept
-                else ("a study that sweeps one")
+                else "a study that sweeps one"
             )
             raise InputError(allowed, where="--over", got=over, hint=hint)
         return chosen[0]
@@ -254,9 +286,10 @@ def choose_swept_axis(study: StudyRuns, over: str | None = None) -> str | None:
 
 
 def build_places(study: StudyRuns, axis: str | None) -> AxisPositions:
-    """Return numbers at their distances, all else at equal steps.
+    """Return where the values of an axis stand in a picture.
 
-    Distances are of logarithms, where numbers span five times or more.
+    Numbers stand at their distances (those of their logarithms, where they span five
+    times or more), all else at equal steps. None for no axis: one place in the middle.
     """
     if axis is None:
         return AxisPositions("", "", ("",), (0.5,))
@@ -271,7 +304,7 @@ def build_places(study: StudyRuns, axis: str | None) -> AxisPositions:
 
 
 def _compute_positions(labels: Sequence[str]) -> tuple[float, ...]:
-    """Positions from 0 to 1.
+    """Return positions from 0 to 1, one per label.
 
     >>> _compute_positions(["2 Mbps", "20 Mbps", "200 Mbps"])
     (0.0, 0.5, 1.0)
@@ -299,9 +332,10 @@ def _compute_positions(labels: Sequence[str]) -> tuple[float, ...]:
 
 
 def _parse_numbers(labels: Sequence[str]) -> list[float] | None:
-    """Return the labels as numbers of one quantity.
+    """Return the labels as numbers of one quantity, in its base unit.
 
-    None where one of them is no number.
+    These are plain numbers, rates, durations or sizes; None where a label is none of
+    them.
     """
     for read in (_parse_number, parse_rate, parse_duration, parse_size):
         try:
@@ -324,10 +358,14 @@ def _parse_number(label: str) -> float:
 def split_rows(
     study: StudyRuns, rows: pd.DataFrame, axis: str | None
 ) -> dict[str, pd.DataFrame]:
-    """Return rows of `compute_spent` by panel, in their order.
+    """Return rows by panel: title → rows, in their order.
 
-    A panel is the setting, in words, of the axes that are neither the arms nor drawn
-    against (`axis`).
+    A panel is a setting of the axes that are neither the arms nor drawn against.
+
+    Args:
+        study: whose axes count.
+        rows: of `compute_spent`.
+        axis: the one drawn against, or None.
     """
     others = [name for name in study.axes if name not in (study.arms_axis, axis)]
     if not others:

@@ -35,7 +35,8 @@ class WrongPlace(InputError):
 def play(job: RunJob) -> RunEnd:
     """Do a run, go on with it, or find it finished, and say how it went.
 
-    Why it failed stands in its manifest then. Raises nothing but exits.
+    Why it failed stands in its manifest then. A finished run loses its checkpoint.
+    Raises nothing but exits.
     """
     begun = time.perf_counter()
     out = StudyFolder(job.study).find(job.address)
@@ -54,6 +55,12 @@ def play(job: RunJob) -> RunEnd:
 
 
 def _play_at(out: Path, job: RunJob) -> None:
+    """Do the run of a job in the folder `out`.
+
+    Raises:
+        WrongPlace: this process does not see the study, or has other code.
+        Exception: the run failed.
+    """
     from simfed.study.address import own_code
 
     if not out.parent.is_dir():
@@ -67,7 +74,10 @@ def _play_at(out: Path, job: RunJob) -> None:
 
 
 def _settle_failure(error: Exception, out: Path) -> tuple[str, str]:
-    """Say in the run's folder why it failed; return its status and the reason."""
+    """Note in the run's folder why it failed; return its status and the reason.
+
+    A disk that refuses would refuse every other run too: then it is `refused`.
+    """
     refusal = find_disk_refusal(error)
     if refusal is None:
         reason = _describe_error(error)
@@ -84,6 +94,7 @@ def _settle_failure(error: Exception, out: Path) -> tuple[str, str]:
 
 
 def _describe_error(error: Exception) -> str:
+    """Return a sentence on why a run failed."""
     if isinstance(error, InputErrors):
         return "; ".join(map(str, error.errors))
     if isinstance(error, SimfedError):

@@ -80,6 +80,7 @@ def write_template(name: str, out: Path) -> list[Path]:
 
 
 def _read_template(main: Path) -> Template | None:
+    """Return the template of a main file; None where a package it needs is missing."""
     text = main.read_text(encoding="utf-8")
     needs = re.search(r"^# Needs: (\S+)$", text, re.MULTILINE)
     if needs and importlib.util.find_spec(needs[1]) is None:

@@ -279,7 +279,7 @@ def advise(
     """
     path = Path(path)
     scenario = load_scenario(path, allow_plugins=allow_plugins)
-    measure = ScenarioRuns().measure(scenario)
+    measure = ScenarioRuns().find_measure(scenario)
     wanted = None if target is None else parse_target(str(target), measure)
     candidates, left_out = list_candidates(path, scenario)
     race = Race(path, scenario, Path(out) if out else None, by, budget_s)

@@ -127,9 +127,9 @@ def _report_usage_or_bug(error: Exception, debug: bool) -> int:
 
 
 def _report_interruption(code: int) -> int:
-    """Print that Ctrl-C was pressed, and return the exit code.
+    """Return an exit code; print that it was Ctrl-C where it is 130.
 
-    Typer turns it into an exit code alone.
+    Typer makes that code of Ctrl-C and prints nothing.
     """
     if code == 130:
         print("simfed: interrupted", file=sys.stderr)

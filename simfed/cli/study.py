@@ -307,7 +307,7 @@ def _print_result(result: StudyResult, *, runs: bool = False) -> None:
 
 
 def print_tables(tables: Iterable[PanelTable]) -> Console:
-    """Print tables of a study; return what prints more."""
+    """Print tables of a study; return the console, for more lines."""
     from rich.console import Console
 
     from simfed.study.tables import lay_out

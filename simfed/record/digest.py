@@ -99,7 +99,7 @@ class Fingerprint:
             if table not in OPTIONAL_TABLES
             for column in columns(table)
         }
-        self._telling: set[str] = set()
+        self._informative: set[str] = set()
 
     def add(self, table: str, piece: pa.Table) -> None:
         """Add the next rows of a table.
@@ -113,7 +113,7 @@ class Fingerprint:
             return
         declared = {column.name: column for column in columns(table)}
         if any(_is_informative(piece, name) for name in ADDED_COLUMNS.get(table, ())):
-            self._telling.add(table)
+            self._informative.add(table)
         for name in piece.column_names:
             column = declared.get(name) or Column(name, "float64", True, "")
             running = self._columns.setdefault((table, name), _ColumnHash(column))
@@ -128,7 +128,7 @@ class Fingerprint:
         # what is hashed has been the same since format 1
         whole = hashlib.blake2b(b"simfed run format 1", digest_size=16)
         for (table, name), column in self._columns.items():
-            if name in ADDED_COLUMNS.get(table, ()) and table not in self._telling:
+            if name in ADDED_COLUMNS.get(table, ()) and table not in self._informative:
                 continue
             whole.update(f"{table}.{name}".encode() + column.digest())
         return whole.hexdigest()

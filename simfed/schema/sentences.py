@@ -67,9 +67,10 @@ def _follows(detail: dict[str, Any], missing: set[tuple[Step, ...]]) -> bool:
     """
     *above, last = detail["loc"] or ("",)
     if detail["type"] == "too_short":
-        return len(detail["input"]) >= detail["ctx"]["min_length"]
-    is_place = detail["type"] == "missing" and isinstance(last, int)
-    return is_place and (*above, last + 1) in missing
+        return bool(len(detail["input"]) >= detail["ctx"]["min_length"])
+    if detail["type"] != "missing" or not isinstance(last, int):
+        return False
+    return (*above, last + 1) in missing
 
 
 _ALLOWED = {

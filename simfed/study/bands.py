@@ -30,7 +30,7 @@ def compute_bands(study: StudyRuns) -> pd.DataFrame:
     for setting, arm, entries in study.groups():
         curves = [study.curve_of(entry["address"]) for entry in entries]
         band = _compute_band(curves, study.confidence, study.measure)
-        band.insert(0, "setting", study.setting_text(setting))
+        band.insert(0, "setting", study.describe_setting(setting))
         band.insert(1, "arm", arm)
         parts.append(band)
     return pd.concat(parts, ignore_index=True)

@@ -177,11 +177,11 @@ def check_plan(
             errors.append((setting.point, error))
     if errors:
         raise InputErrors(merge_errors(errors, len(plan.settings), study_file), more)
-    measures = (kind.measure(setting.scenario) for setting in plan.settings)
+    measures = (kind.find_measure(setting.scenario) for setting in plan.settings)
     find_common_measure(measures, where=study_file)
     addresses = [""] * len(plan.runs)
     for first, setting in enumerate(plan.settings):
-        facts = kind.facts(
+        facts = kind.collect_facts(
             setting.scenario, source=source, device=device, time_only=time_only
         )
         addresses[first :: len(plan.settings)] = compute_addresses(facts, plan.seeds)
@@ -225,7 +225,9 @@ def _list_runs(
         QueuedRun(
             address=address,
             named=run.named,
-            path_key=plan.kind.path_key(run.scenario, device=device) if store else None,
+            path_key=plan.kind.compute_path_key(run.scenario, device=device)
+            if store
+            else None,
             make_job=partial(make_job, address, run),
         )
         for address, run in chosen.items()
@@ -423,7 +425,7 @@ class StudyWorker:
     ) -> RunEnd:
         """Return how a run ended, also where its worker did not live to say so."""
         try:
-            return place.end(future)
+            return place.collect(future)
         except BrokenExecutor:
             if self._attempts[run.address] < _ATTEMPTS:
                 return RunEnd("dead")

@@ -85,7 +85,7 @@ class ScenarioRuns:
 
         check(run, source=source, time_only=time_only)
 
-    def facts(
+    def collect_facts(
         self, run: Scenario, *, source: str, device: str, time_only: bool
     ) -> AddressedRun:
         """Return all that a run's results depend on; see `collect_facts`."""
@@ -93,7 +93,7 @@ class ScenarioRuns:
 
         return collect_facts(run, source=source, device=device, time_only=time_only)
 
-    def code(self, run: Scenario) -> list[str]:
+    def list_code(self, run: Scenario) -> list[str]:
         """Return nothing: consent to plug-ins is asked for where they are read."""
         return []  # consent to plug-ins is asked for where they are read
 
@@ -131,18 +131,18 @@ class ScenarioRuns:
             else None,
         )
 
-    def rounds(self, run: Scenario) -> int | None:
+    def count_rounds(self, run: Scenario) -> int | None:
         """Return the number of rounds; None where it is not known."""
         return run.rounds
 
-    def measure(self, run: Scenario) -> Measure:
+    def find_measure(self, run: Scenario) -> Measure:
         """Return by what its models are judged."""
         from simfed.learn.catalogue import dataset_facts
 
         task = dataset_facts(run.dataset).task
         return choose_measure(task, run.evaluation.measures)
 
-    def path_key(self, run: Scenario, *, device: str) -> str | None:
+    def compute_path_key(self, run: Scenario, *, device: str) -> str | None:
         """Return a key that runs share which learn the same; see `compute_path_key`."""
         from simfed.study.address import compute_path_key
 
@@ -194,7 +194,7 @@ class AppRuns:
             )
         check_world(run, source)
 
-    def facts(
+    def collect_facts(
         self, run: FleetFile, *, source: str, device: str, time_only: bool
     ) -> AddressedRun:
         """Return all that a run's results depend on; see `collect_app_facts`."""
@@ -202,7 +202,7 @@ class AppRuns:
 
         return collect_app_facts(run, source=source)
 
-    def code(self, run: FleetFile) -> list[str]:
+    def list_code(self, run: FleetFile) -> list[str]:
         """Return the app's folder, for whose code somebody has to consent."""
         return [run.app.folder] if run.app is not None else []
 
@@ -215,15 +215,15 @@ class AppRuns:
         """Do the run of a job in the folder `out`."""
         import_part("simfed.flower.running:run_studied")(job.plain, out, job.source)
 
-    def rounds(self, run: FleetFile) -> int | None:
+    def count_rounds(self, run: FleetFile) -> int | None:
         """Return None: only the app knows how many rounds it will have."""
         return None
 
-    def measure(self, run: FleetFile) -> Measure:
+    def find_measure(self, run: FleetFile) -> Measure:
         """Return the measure of the app's models, which is taken to be accuracy."""
         return ACCURACY
 
-    def path_key(self, run: FleetFile, *, device: str) -> str | None:
+    def compute_path_key(self, run: FleetFile, *, device: str) -> str | None:
         """Return None: what apps learn is not kept."""
         return None
 

@@ -287,6 +287,7 @@ class StudyRuns:
 
     @cached_property
     def _curves(self) -> dict[str, pd.DataFrame]:
+        """The rows of `curves` by address."""
         return dict(iter(self.curves.groupby("address")))
 
     def _concatenate(self, frame_of: Callable[[Run], pd.DataFrame]) -> pd.DataFrame:
@@ -363,11 +364,11 @@ class StudyRuns:
         """Return the entries whose runs are finished, in their order."""
         return [entry for entry in entries if entry["address"] in self.outcomes]
 
-    def named(self, entry: PlanEntry) -> str:
+    def describe_run(self, entry: PlanEntry) -> str:
         """Return the run of an entry in words: `up 5 Mbps, policy top-k, seed 0`."""
         return describe_point(entry["point"], self.axes, entry["seed"])
 
-    def setting_text(self, setting: dict[str, str]) -> str:
+    def describe_setting(self, setting: dict[str, str]) -> str:
         """Return a setting in words: `up 5 Mbps, k 1000`.
 
         It is empty for the only one there is.

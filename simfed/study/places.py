@@ -79,7 +79,7 @@ class RunProcesses:
         self._busy[future] = seat
         return future
 
-    def end(self, future: Future[_T]) -> _T:
+    def collect(self, future: Future[_T]) -> _T:
         """Return what a call returned that has ended, and free its process.
 
         Raises:
@@ -206,7 +206,7 @@ class Cluster:
             future: Future[_T] = self._executor.submit(function, *arguments)
         return future
 
-    def end(self, future: Future[_T]) -> _T:
+    def collect(self, future: Future[_T]) -> _T:
         """Return what a call returned that has ended.
 
         Raises:

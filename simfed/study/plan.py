@@ -160,7 +160,9 @@ def plan_study(
     kind = find_kind(base)
     points = list(itertools.product(*(axis.points for axis in axes)))
     scenarios = _make_scenarios(study, kind, axes, points, base, source, of_runs)
-    apps = dict.fromkeys(app for scenario in scenarios for app in kind.code(scenario))
+    apps = dict.fromkeys(
+        app for scenario in scenarios for app in kind.list_code(scenario)
+    )
     if apps and not allow_plugins:
         allowed = "consent to run an app, which is code"
         hint = "--allow-plugins; in Python allow_plugins=True"
@@ -168,7 +170,7 @@ def plan_study(
     for at, threshold in enumerate(study.compare.thresholds):
         if threshold > 1:  # what any measure can have needs no look at the data
             where = f"{source}: compare.thresholds[{at}]"
-            kind.measure(scenarios[0]).check(threshold, where=where)
+            kind.find_measure(scenarios[0]).check(threshold, where=where)
     seeds = study.seeds if study.seeds is not None else (scenarios[0].seed,)
     settings = [
         StudySetting(

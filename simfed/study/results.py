@@ -150,7 +150,7 @@ class StudyResult(StudyRuns):
                 self.compare["baseline"],
                 measure=self.measure,
             )
-            pairs += [(self.setting_text(setting), pair) for pair in compared]
+            pairs += [(self.describe_setting(setting), pair) for pair in compared]
         return pairs
 
     @cached_property

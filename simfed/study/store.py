@@ -182,7 +182,7 @@ def _make_plain(plan: StudyPlan, addresses: Sequence[str]) -> dict[str, Any]:
                 "seed": run.seed,
                 "point": run.setting.point,
                 "values": run.setting.values,
-                "rounds": plan.kind.rounds(run.setting.scenario),
+                "rounds": plan.kind.count_rounds(run.setting.scenario),
             }
             for run, address in zip(plan.runs, addresses, strict=True)
         ],

@@ -168,7 +168,7 @@ def list_notes(study: StudyResult) -> list[str]:
         notes.append(f"{waiting} of {len(summary)} runs are not finished")
     failed = summary[summary["status"] == "failed"]
     for i, row in failed.head(_MOST_FAILURES).iterrows():
-        notes.append(f"{study.named(entries[i])}: failed: {row['reason']}")
+        notes.append(f"{study.describe_run(entries[i])}: failed: {row['reason']}")
     if len(failed) > _MOST_FAILURES:
         more = len(failed) - _MOST_FAILURES
         notes.append(f"and {more:,} more failed: simfed study status {study.path}")
@@ -184,7 +184,9 @@ def describe_status(study: StudyResult) -> list[str]:
     for entry in study.plan["runs"]:
         status, reason = study.statuses[entry["address"]]
         if status not in ("finished", "waiting"):
-            lines.append(f"  {study.named(entry)}: {status}{reason and f': {reason}'}")
+            lines.append(
+                f"  {study.describe_run(entry)}: {status}{reason and f': {reason}'}"
+            )
     return lines
 
 

@@ -156,7 +156,7 @@ def compute_spent(
             rows.append(
                 {
                     **setting,
-                    "setting": study.setting_text(setting),
+                    "setting": study.describe_setting(setting),
                     "arm": arm,
                     "target": target,
                     "seeds": len(pairs),

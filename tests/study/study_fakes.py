@@ -160,7 +160,7 @@ class Inline:
         future.set_result(function(job))
         return future
 
-    def end(self, future):
+    def collect(self, future):
         return future.result()
 
     def stop(self):

@@ -149,7 +149,7 @@ def test_a_worker_that_died_with_nothing_to_do_is_followed_by_another():
     try:
         first = place.submit(os.getpid)
         pid = first.result()
-        place.end(first)
+        place.collect(first)
         os.kill(pid, signal.SIGKILL)
         (seat,) = place._idle
         wait_until(lambda: seat.pool._broken)

@@ -31,7 +31,7 @@ PAGE = ROOT / "scenarios" / "README.md"
 PICTURE = ROOT / "docs" / "images" / "cell.png"
 WORLDS = {
     "own links": "links of\ntheir own",
-    "one link": ("one\nshared link"),
+    "one link": "one\nshared link",
     "cell": "cell",
 }
 POLICIES = ("top-k", "ascend", "balance")
@@ -139,7 +139,7 @@ def table(rows: pd.DataFrame) -> str:
             "policy",
             "round",
             "a near board's download",
-            ("waits for a far board"),
+            "waits for a far board",
         ]
     ]
     lines[0] += ["top-k, random-k, periodic-k", "K near, far", "accuracy"]

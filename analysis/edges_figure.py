@@ -70,7 +70,7 @@ def name_of(merges: int) -> str:
     return (
         f"{merges} merge{'s' * (merges > 1)} at the edge"
         if merges
-        else ("no edge servers")
+        else "no edge servers"
     )
 
 
@@ -111,7 +111,7 @@ def table(rows: pd.DataFrame) -> str:
             "",
             "bytes over the lines",
             "accuracy",
-            ("against no edge servers, per seed"),
+            "against no edge servers, per seed",
             "time",
         ]
     ]
@@ -123,7 +123,7 @@ def table(rows: pd.DataFrame) -> str:
         accuracy, moved = 100 * ends["accuracy"].mean(), ends["line_bytes"].mean() / 1e6
         cells = [
             f"{moved:.1f} MB",
-            (f"{accuracy:.1f} %"),
+            f"{accuracy:.1f} %",
             less.replace("-", "−") if merges else "–",
         ]
         lines.append([name_of(merges), *cells, f"{ends['time_s'].mean():.1f} s"])

@@ -212,7 +212,7 @@ def compare(ours: Replies, theirs: Replies) -> tuple[float, str]:
                 continue
             off = _difference(here.get(name), there.get(name))
             worst = max(
-                worst, (off, (f"{name} of message {turn} to node {node} by {off:.2g}"))
+                worst, (off, f"{name} of message {turn} to node {node} by {off:.2g}")
             )
     return worst
 
@@ -534,7 +534,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             off = (
                 ""
                 if row.difference is None
-                else (f", {row.compared} replies differ by at most ")
+                else f", {row.compared} replies differ by at most "
             )
             off += "" if row.difference is None else f"{row.difference:.2g}"
             print(f"{row.app}: {row.outcome}{off} {row.sentence}".rstrip(), flush=True)

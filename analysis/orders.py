@@ -72,7 +72,7 @@ class Orders:
             f"{right} of them are in order",
         ]
         return verdict + [
-            (f"not in order: {a} is sooner than {b}") for a, b in self.swapped
+            f"not in order: {a} is sooner than {b}" for a, b in self.swapped
         ]
 
 

@@ -538,7 +538,7 @@ def facts() -> dict[str, list[str]]:
     higher = [gap(of("top-k"), of(arm), larger) for arm in FIXED[1:]]
     return {
         "A round lasts": [
-            (f"{1000 * s:.2f} ms at K = {k:,}") for k, s in lengths.items()
+            f"{1000 * s:.2f} ms at K = {k:,}" for k, s in lengths.items()
         ],
         "Rewards that hit": [
             f"{100 * sum(r.clipped for r in each) / sum(r.rewards for r in each):.0f} "

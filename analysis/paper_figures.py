@@ -164,7 +164,7 @@ def safeguard(rows: Rows) -> Figure:
         share = 100 * np.mean([one.again for one in each])
         right.barh(y, share, 0.7, color=colour, lw=0)
         right.text(
-            share + 1, y, (f"{share:.0f} % of {len(each)}"), va="center", fontsize=6.5
+            share + 1, y, f"{share:.0f} % of {len(each)}", va="center", fontsize=6.5
         )
     left.axvline(0, color="black", lw=0.5, ls=":")
     left.set_yscale("log")

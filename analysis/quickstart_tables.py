@@ -136,7 +136,7 @@ def changes_table(rows: pd.DataFrame) -> str:
         ]
     )
     lines.append(
-        [("rounds undone by the safeguard"), *(f"{run['undone']:.0f}" for run in runs)]
+        ["rounds undone by the safeguard", *(f"{run['undone']:.0f}" for run in runs)]
     )
     return markdown(lines)
 

@@ -293,7 +293,7 @@ def links_table(links: pd.DataFrame) -> str:
             "network",
             "way",
             "seconds",
-            ("mean Mbps"),
+            "mean Mbps",
             "median",
             "cv",
             "correlation",
@@ -319,7 +319,7 @@ def links_table(links: pd.DataFrame) -> str:
 def tail_table(of_fleets: Mapping[str, Mapping[tuple[str, str], Tail]]) -> str:
     """Return every codec under every server: seconds of a round by fleet."""
     lines = [
-        ["uploads", "server", "made up: p50 (s)", "p99 (s)", ("against the first row")]
+        ["uploads", "server", "made up: p50 (s)", "p99 (s)", "against the first row"]
     ]
     lines[0] += ["recorded: p50 (s)", "p95 (s)", "p99 (s)", "against the first row"]
     lines[0] += ["without the outage: p99 (s)", "against the first row"]
@@ -351,7 +351,7 @@ def page_parts() -> dict[str, str]:
     parts = {"links": links_table(read(LINKS))}
     of_cells = cells()
     for target in answers.TARGETS:
-        parts[(f"at {target:.0%}")] = answers.short_table(
+        parts[f"at {target:.0%}"] = answers.short_table(
             of_cells, target, answers.use_in_words
         )
     parts["momentum"] = answers.short_table(

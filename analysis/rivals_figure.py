@@ -173,7 +173,7 @@ def count_line(verdicts: Sequence[Verdict]) -> str:
     for spent in SPENT:
         words = [one.word for one in verdicts if one.spent == spent]
         shown = [
-            (f"{words.count(word)} {said}")
+            f"{words.count(word)} {said}"
             for word, said in WORDS.items()
             if word in words
         ]
@@ -192,7 +192,7 @@ def verdict_table(verdicts: Sequence[Verdict]) -> str:
             "rival",
             "its best of hindsight",
             "by",
-            ("rival's over `balance`'s"),
+            "rival's over `balance`'s",
             "p",
         ]
     ]

@@ -78,7 +78,7 @@ def format_page() -> str:
             name = kind["then"]["$ref"].rpartition("/")[2]
             place = path.partition("`")[0]
             sections[
-                (f"{place}` of `kind: {kind['if']['properties']['kind']['const']}")
+                f"{place}` of `kind: {kind['if']['properties']['kind']['const']}"
             ] = name
     anchors = {name: path for path, name in sections.items()}
     text = [_HEAD]
@@ -96,7 +96,7 @@ def format_page() -> str:
         ]
         if rows:
             text.append(
-                "\n".join([("| key | value | default | |"), "|---|---|---|---|", *rows])
+                "\n".join(["| key | value | default | |", "|---|---|---|---|", *rows])
             )
     return "\n\n".join(text) + "\n"
 
@@ -153,7 +153,7 @@ def _format_value(node: Mapping[str, Any], anchors: Mapping[str, str]) -> str:
         )
     words = {"integer": "whole number", "boolean": "`true`, `false`", "string": "text"}
     bounds = [
-        (f"{sign} {node[key]:g}")
+        f"{sign} {node[key]:g}"
         for key, sign in _BOUNDS.items()
         if _is_told(node.get(key))
     ]

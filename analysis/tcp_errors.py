@@ -22,7 +22,7 @@ def tcp_table() -> str:
     """Return errors against Linux and ns-3, single transfers apart from stars."""
     linux, ns3 = load("linux_tcp"), load("ns3_tcp")
     lines = [
-        ["the `tcp` model held against", ("mean error"), "median", "worst", "makespan"]
+        ["the `tcp` model held against", "mean error", "median", "worst", "makespan"]
     ]
     for text, cases in (
         (

@@ -507,7 +507,7 @@ def exp3_table(rows: Rows) -> str:
         [
             "mixing",
             f"regret per play over {EXP3_GRID[-1]:,}",
-            ("grows like T to the power of"),
+            "grows like T to the power of",
         ]
     ]
     for mixing in EXP3:
@@ -521,7 +521,7 @@ def steps_table(rows: Rows) -> str:
     """Regret of ASCEND by the step of its utilities."""
     places = [f"{at:,}" for at in PLACES]
     lines = [
-        ["step η of Q ← (1 − η)·Q + η·G", (f"exploitation per play, at {places[0]}")]
+        ["step η of Q ← (1 − η)·Q + η·G", f"exploitation per play, at {places[0]}"]
     ]
     lines[0] += [f"at {at}" for at in places[1:]]
     lines[0] += [f"all regret / √T, at {places[0]}", *(f"at {at}" for at in places[1:])]
@@ -545,7 +545,7 @@ def schedule_table(rows: Rows) -> str:
     for at in PLACES:
         explored, fewest = (
             rows.values(fact, "step 1/n", at)
-            for fact in ("exploration", ("least played"))
+            for fact in ("exploration", "least played")
         )
         cells = [
             str(interval(explored / at)),

@@ -174,7 +174,7 @@ def figure_of(seeds: int, rows: Rows) -> Figure:
 def descent_table(rows: Rows) -> str:
     """Mean squared gradients with feedback, and how they fall."""
     lines = [
-        ["codec", f"mean squared gradient at {GRID[0]}", (f"at {GRID[-1]:,}"), "slope"]
+        ["codec", f"mean squared gradient at {GRID[0]}", f"at {GRID[-1]:,}", "slope"]
     ]
     for label in CODECS:
         gradients = rows.over("squared gradient", label, GRID)

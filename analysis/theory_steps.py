@@ -163,7 +163,7 @@ def utilities_table(rows: Rows) -> str:
     lines = [["arm's mean", *(f"its utility, step {step}" for step in STEPS)]]
     for mean in CLOSE:
         at_end = (
-            rows.values(f"utility of {mean}", (f"step {step}"), MARKS[-1])
+            rows.values(f"utility of {mean}", f"step {step}", MARKS[-1])
             for step in STEPS
         )
         lines.append([f"{mean}", *(f"{utilities.mean():.2f}" for utilities in at_end)])

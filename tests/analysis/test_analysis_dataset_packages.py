@@ -22,7 +22,7 @@ def test_pictures_become_the_binary_version(tmp_path):
 def test_speeches_are_joined_by_year_in_ascii():
     speeches = [
         json.dumps(
-            {"year": year, "name": "X", "text": (f"“In {year} all was – né.” ")}
+            {"year": year, "name": "X", "text": f"“In {year} all was – né.” "}
         ).encode()
         for year in (1801, 1800)
     ]

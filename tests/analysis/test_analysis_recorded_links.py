@@ -70,7 +70,7 @@ def test_who_is_left_out_follows_from_the_rows():
     shares = recorded_links.shares_of(rows).round()
     dropped, merged = (
         shares.loc["25 % more, late dropped"],
-        shares.loc[("25 % more, late merged")],
+        shares.loc["25 % more, late merged"],
     )
     assert (
         f"Dropping the late throws {dropped['lost']:.0f} % of the participations away"

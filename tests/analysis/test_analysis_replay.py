@@ -62,7 +62,7 @@ def test_a_run_of_the_source_is_found_by_its_setting():
     [
         (
             {"setting": "Wi-Fi cell"},
-            ("got 15 runs with seed 2, expected columns that name one run"),
+            "got 15 runs with seed 2, expected columns that name one run",
         ),
         ({"setting": "Moon"}, "got 0 runs with seed 2, expected a cell of the page"),
     ],
@@ -81,7 +81,7 @@ def test_what_differs_is_said_by_column():
     kept = pd.DataFrame({"at_s": [1.0], "arm": ["a"], "address": ["old"]})
     assert replay.differences(kept, kept.assign(address="new")) == []
     assert replay.differences(kept, kept.assign(at_s=1.5)) == [
-        ("at_s: kept 1.0, played 1.5")
+        "at_s: kept 1.0, played 1.5"
     ]
     assert replay.differences(kept, kept[:0]) == ["1 rows are kept and 0 were made"]
 

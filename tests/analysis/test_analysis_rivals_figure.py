@@ -53,7 +53,7 @@ def test_sentences_say_of_one_arm_what_it_takes():
         in page
     )
     at = [
-        beside(rows, ("LTE-like traces"), f"bcrs {k}", "bytes").paired
+        beside(rows, "LTE-like traces", f"bcrs {k}", "bytes").paired
         for k in ("1%", "0.3%")
     ]
     one, sparing = (f"{paired.ratio.exact:.1f} times" for paired in at)

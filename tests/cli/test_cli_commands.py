@@ -24,6 +24,13 @@ policy: {kind: uniform, strategy: top-k}
 """
 
 
+CLOCK = "--time-only --quiet --no-figures"
+
+
+def cli(words):
+    return main(words.split())
+
+
 @pytest.fixture
 def tiny(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -32,141 +39,83 @@ def tiny(tmp_path, monkeypatch):
 
 
 def test_run_and_verify(tiny, capsys):
-    assert main(["run", tiny, "--workers", "1", "--timings", "--out", "r"]) == 0
+    assert cli(f"run {tiny} --workers 1 --timings --out r") == 0
     said = capsys.readouterr()
     assert "simulated time" in said.out
     assert "learning" in said.out
     assert "round 3/3" in said.err
-    assert main(["verify", "r"]) == 0
+    assert cli("verify r") == 0
     assert "all invariants hold" in capsys.readouterr().out
 
 
 def test_the_default_folder_is_the_next_free_one(tiny, tmp_path):
     for _ in range(2):
-        assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
+        assert cli(f"run {tiny} {CLOCK}") == 0
     assert {p.name for p in (tmp_path / "runs").iterdir()} == {"tiny", "tiny-2"}
 
 
 def test_a_run_that_takes_no_time_has_a_picture_and_a_report(tiny, tmp_path, recwarn):
-    free = ["--set", "clients[0].device.assume={training: 0 s, compression: 0 s}"]
-    assert (
-        main(
-            [
-                "run",
-                tiny,
-                "--time-only",
-                "--out",
-                "r",
-                "--set",
-                "clients[0].link={}",
-                *free,
-            ]
-        )
-        == 0
-    )
+    free = "clients[0].device.assume={training: 0 s, compression: 0 s}"
+    sets = ["--set", "clients[0].link={}", "--set", free]
+    assert main(["run", tiny, "--time-only", "--out", "r", *sets]) == 0
     assert json.loads(Path("r/summary.json").read_text())["simulated_s"] == 0
     for kind in ("svg", "perfetto", "html"):
-        assert main(["timeline", "r", "--format", kind]) == 0
-    assert main(["report", "r"]) == 0
+        assert cli(f"timeline r --format {kind}") == 0
+    assert cli("report r") == 0
     assert {"timeline.png", "timeline.svg", "report.html"} <= {
         p.name for p in Path("r").iterdir()
     }
     assert [str(warning.message) for warning in recwarn] == []
 
 
-def test_quiet_says_nothing(tiny, capsys):
-    assert main(["run", tiny, "--time-only", "--quiet", "--no-figures"]) == 0
+def test_a_quiet_run_takes_its_options_and_a_broken_invariant_is_exit_code_3(
+    tiny, capsys
+):
+    options = "--seed 7 --rounds 5 --set clients[*].link.up=5Mbps --out r"
+    assert cli(f"run {tiny} {CLOCK} {options}") == 0
     assert capsys.readouterr() == ("", "")
-
-
-def test_set_seed_and_rounds(tiny):
-    command = ["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]
-    assert (
-        main(
-            [
-                *command,
-                "--seed",
-                "7",
-                "--rounds",
-                "5",
-                "--set",
-                ("clients[*].link.up=5 Mbps"),
-            ]
-        )
-        == 0
-    )
     manifest = json.loads(Path("r/manifest.json").read_text())
     summary = json.loads(Path("r/summary.json").read_text())
     assert (manifest["seed"], summary["rounds"]) == (7, 5)
-
-
-def test_a_broken_invariant_is_exit_code_3(tiny, capsys):
-    assert (
-        main(["run", tiny, "--time-only", "--quiet", "--no-figures", "--out", "r"]) == 0
-    )
-    summary = json.loads(Path("r/summary.json").read_text())
     summary["uplink_bytes"] += 1
     Path("r/summary.json").write_text(json.dumps(summary))
-    assert main(["verify", "r"]) == 3
+    assert cli("verify r") == 3
     assert "uplink_bytes" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
-    ("arguments", "sentence"),
+    ("words", "sentence"),
     [
-        (["run", "none.yaml"], "none.yaml: no such file"),
+        ("run none.yaml", "none.yaml: no such file"),
+        ("run tiny.yaml --set rounds", "--set: got 'rounds', expected key.path=value"),
+        ("run tiny.yaml --set clients[*].link.upp=1", "did you mean 'up'?"),
+        ("run tiny.yaml --rounds 0", "tiny.yaml: rounds: got 0, expected a whole"),
         (
-            ["run", "tiny.yaml", "--set", "rounds"],
-            ("--set: got 'rounds', expected key.path=value"),
+            "run tiny.yaml --workers 0",
+            "--workers: got 0, expected a whole number of at",
         ),
-        (["run", "tiny.yaml", "--set", "clients[*].link.upp=1"], "did you mean 'up'?"),
-        (
-            ["run", "tiny.yaml", "--rounds", "0"],
-            "tiny.yaml: rounds: got 0, expected a whole number of at least 1",
-        ),
-        (
-            ["run", "tiny.yaml", "--workers", "0"],
-            "--workers: got 0, expected a whole number of at least 1",
-        ),
-        (
-            ["run", "tiny.yaml", "--device", "tpu"],
-            ("--device: got 'tpu', expected cpu or cuda"),
-        ),
-        (
-            ["run", "tiny.yaml", "--resume"],
-            "--resume: no run is named, expected --out DIR of the run to go on with",
-        ),
-        (["verify", "."], "a run directory"),
-        (["verify", "nowhere"], "nowhere"),
-        (["list", "codec"], ""),
-        (
-            ["list", "modles"],
-            (
-                "list: got 'modles', expected codecs, policies, models, datasets, "
-                "selections, availabilities, methods, rules, attacks, devices, "
-                "profiles or scenarios (did you mean 'models'?)"
-            ),
-        ),
+        ("run tiny.yaml --device tpu", "--device: got 'tpu', expected cpu or cuda"),
+        ("run tiny.yaml --resume", "--resume: no run is named, expected --out DIR of"),
+        ("verify .", "a run directory"),
+        ("verify nowhere", "nowhere"),
+        ("list modles", "profiles or scenarios (did you mean 'models'?)"),
     ],
 )
-def test_wrong_input_is_one_sentence(tiny, capsys, arguments, sentence):
-    code = main(arguments)
+def test_wrong_input_is_one_sentence(tiny, capsys, words, sentence):
+    assert cli(words) == 2
     err = capsys.readouterr().err
-    if not sentence:
-        assert code == 0
-        return
-    assert code == 2
-    lines = [line for line in err.splitlines() if line.startswith("simfed: ")]
-    assert len(lines) == 1
-    assert sentence in lines[0]
+    (line,) = [line for line in err.splitlines() if line.startswith("simfed: ")]
+    assert sentence in line
     assert "Traceback" not in err
 
 
-@pytest.mark.parametrize(
-    "arguments", [["nonsense"], ["run"], ["validate", "--foo"], []]
-)
-def test_wrong_usage_is_exit_code_2(arguments, capsys):
-    assert main(arguments) == 2
+def test_a_kind_is_listed_by_its_singular_too():
+    assert cli("list codec") == 0
+
+
+@pytest.mark.parametrize("words", ["nonsense", "run", "validate --foo", ""])
+def test_wrong_usage_is_exit_code_2(words, capsys):
+    assert cli(words) == 2
     assert "Usage" in "".join(capsys.readouterr())
 
 
@@ -176,7 +125,7 @@ def test_validate_reports_every_error_of_every_file(tiny, tmp_path, capsys):
         TINY.replace("rounds: 3", "rounds: 0").replace("rtx3090-ryzen4800h", "none")
     )
     (tmp_path / "unknown.yaml").write_text(TINY.replace("rtx3090-ryzen4800h", "none"))
-    assert main(["validate", tiny, "bad.yaml", "worse.yaml", "unknown.yaml"]) == 2
+    assert cli(f"validate {tiny} bad.yaml worse.yaml unknown.yaml") == 2
     said = capsys.readouterr()
     assert said.out == "tiny.yaml: valid (2 clients, 3 rounds)\n"
     starts = [line.split(": ")[1] for line in said.err.splitlines()]
@@ -188,19 +137,19 @@ def test_validate_checks_every_run_of_a_study(tiny, tmp_path, capsys):
     (tmp_path / "two.yaml").write_text(study)
     (tmp_path / "bad.yaml").write_text(study.replace("[1, 2]", "[1, 0]"))
     (tmp_path / "gone.yaml").write_text(study + "set: {clients[*].device: nobody}\n")
-    assert main(["validate", "two.yaml", tiny]) == 0
+    assert cli(f"validate two.yaml {tiny}") == 0
     assert "two.yaml: valid (a study of 4 runs)" in capsys.readouterr().out
-    assert main(["validate", "bad.yaml", "gone.yaml"]) == 2
+    assert cli("validate bad.yaml gone.yaml") == 2
     starts = [line.split(": ")[1] for line in capsys.readouterr().err.splitlines()]
     assert starts == ["bad.yaml", "gone.yaml"]
-    assert main(["validate", "two.yaml", "--resolved"]) == 2
+    assert cli("validate two.yaml --resolved") == 2
 
 
 def test_debug_shows_the_traceback(tiny):
     from simfed import InputError
 
     with pytest.raises(InputError):
-        main(["--debug", "run", "none.yaml"])
+        cli("--debug run none.yaml")
 
 
 def test_schema_is_json(capsys):
@@ -253,7 +202,6 @@ def test_a_closed_pipe_is_no_error(tiny):
     assert (done.returncode, done.stderr) == (0, "")
 
 
-CLOCK = ["--time-only", "--quiet", "--no-figures"]
 SIGNALS = [
     (signal.SIGINT, 130),
     pytest.param(signal.SIGTERM, 143, marks=pytest.mark.long),
@@ -274,7 +222,7 @@ def in_a_process(*arguments, **options):
 def test_runs_begun_at_once_have_folders_of_their_own_and_the_clock_alone_no_torch(
     tiny, tmp_path
 ):
-    script = LIGHT.format(heavy={"torch"}, commands=[["run", tiny, *CLOCK]])
+    script = LIGHT.format(heavy={"torch"}, commands=[["run", tiny, *CLOCK.split()]])
     command = [sys.executable, "-c", script]
     runs = [
         subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)
@@ -285,7 +233,7 @@ def test_runs_begun_at_once_have_folders_of_their_own_and_the_clock_alone_no_tor
 
 
 def test_a_refused_run_leaves_no_folder(tiny, tmp_path):
-    assert main(["run", tiny, *CLOCK, "--set", "policy={kind: ascend}"]) == 2
+    assert main(["run", tiny, *CLOCK.split(), "--set", "policy={kind: ascend}"]) == 2
     assert list((tmp_path / "runs").iterdir()) == []
 
 
@@ -343,7 +291,7 @@ def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny, monkeypatc
     for name in ("stdout", "stderr"):
         stream = io.TextIOWrapper(io.BytesIO(), encoding="ascii", write_through=True)
         monkeypatch.setattr(sys, name, stream)
-    assert main(["run", tiny, "--time-only", "--no-figures", "--out", "r"]) == 0
+    assert cli(f"run {tiny} --time-only --no-figures --out r") == 0
     assert b"2 clients, 3 rounds ? r" in sys.stderr.buffer.getvalue()
     assert b"simulated time" in sys.stdout.buffer.getvalue()
 
@@ -351,35 +299,22 @@ def test_a_terminal_that_lacks_a_character_gets_a_question_mark(tiny, monkeypatc
 @pytest.mark.parametrize(
     ("words", "refused"),
     [
-        (
-            "serve tiny.yaml --tls-cert cert.pem",
-            ("--tls-cert: one of --tls-cert and --tls-key"),
-        ),
-        (
-            "serve tiny.yaml --join-within 0",
-            ("--join-within: got 0.0, expected seconds above 0"),
-        ),
-        (
-            "serve tiny.yaml --silence -1",
-            ("--silence: got -1.0, expected seconds above 0"),
-        ),
+        ("serve tiny.yaml --tls-cert cert.pem", "--tls-cert: one of --tls-cert and"),
+        ("serve tiny.yaml --join-within 0", "--join-within: got 0.0, expected seconds"),
+        ("serve tiny.yaml --silence -1", "--silence: got -1.0, expected seconds above"),
         ("serve tiny.yaml --at-least 0", "--at-least: got 0, expected a whole number"),
-        ("serve none.yaml", "none.yaml: no such file"),
         ("serve none.yaml --at-least 1", "none.yaml: no such file"),
         ("join 127.0.0.1:9 --client -1", "--client: got -1, expected a whole number"),
-        (
-            "join 127.0.0.1:9 --client 0 --patience 0",
-            ("--patience: got 0.0, expected seconds"),
-        ),
+        ("join 127.0.0.1:9 --client 0 --patience 0", "--patience: got 0.0, expected"),
         (
             "deploy tiny.yaml --queue 50ms",
-            ("--queue: without --shaped this says nothing"),
+            "--queue: without --shaped this says nothing",
         ),
     ],
 )
 def test_a_deployment_s_options_are_checked_before_anything_begins(
     tiny, capsys, words, refused
 ):
-    assert main(words.split()) == 2
+    assert cli(words) == 2
     assert capsys.readouterr().err.startswith(f"simfed: {refused}")
     assert not Path("runs").exists()

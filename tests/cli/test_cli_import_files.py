@@ -42,18 +42,11 @@ SCENARIO = {
     ],
     "policy": {"kind": "uniform", "strategy": "dense"},
 }
-RUN = ["run", "own.yaml", "--out", "out", "--allow-plugins", "--no-figures", "--quiet"]
+RUN = "run own.yaml --out out --allow-plugins --no-figures --quiet"
 COMMANDS = {
-    "verify": ["verify", "out", "--allow-plugins"],
-    "recompute": ["verify", "out", "--recompute", "1", "--allow-plugins"],
-    "again": [
-        "run",
-        "out/scenario.yaml",
-        "--out",
-        "again",
-        "--allow-plugins",
-        "--no-figures",
-    ],
+    "verify": "verify out --allow-plugins",
+    "recompute": "verify out --recompute 1 --allow-plugins",
+    "again": "run out/scenario.yaml --out again --allow-plugins --no-figures",
 }
 
 
@@ -103,7 +96,7 @@ def play(command):
     """A command, as if in a process of its own."""
     forget()
     shutil.rmtree("again", ignore_errors=True)
-    return main(COMMANDS[command])
+    return main(COMMANDS[command].split())
 
 
 def list_modules():
@@ -115,7 +108,7 @@ def list_modules():
 
 
 def test_a_copy_is_run_where_it_lay_as_long_as_nobody_has_changed_it(folder, capsys):
-    assert main(RUN) == 0
+    assert main(RUN.split()) == 0
     [plugin] = yaml.safe_load((folder / "out" / "scenario.yaml").read_text())["plugins"]
     assert plugin == {"file": "plugins/parts.py", "origin": str(folder / "parts.py")}
     for command in COMMANDS:
@@ -137,7 +130,7 @@ def test_a_copy_is_run_where_it_lay_as_long_as_nobody_has_changed_it(folder, cap
 
 def test_a_run_has_a_copy_of_a_package_with_all_that_lies_in_it(folder):
     write("mynet/")
-    assert main(RUN) == 0
+    assert main(RUN.split()) == 0
     manifest = json.loads((folder / "out" / "manifest.json").read_text())
     beside = {name for name in manifest["files"] if name.startswith("plugins/")}
     names = ("__init__.py", "reads.py", "mine.npz")
@@ -157,14 +150,13 @@ def test_a_run_has_a_copy_of_a_package_with_all_that_lies_in_it(folder):
     [
         (
             {"file": "part.py"},
-            "plugins: part.py: no file .*part.py', expected a Python file, or a folder "
-            "with",
+            "plugins: part.py: no file .*part.py', expected a Python file, or a folder",
         ),
         ("bare", "plugins: bare: no file .*bare/__init__.py'"),
         ("broken", r"broken: it fails with ValueError: no \(deep.py, line 2\)"),
         (
             {"file": "parts.py", "with": ["mine.npz"]},
-            r"there is no key 'with' here.*'file' or 'origin'|there is no key 'with'",
+            "there is no key 'with'",
         ),
         ({"file": "parts.py", "copy": True}, "there is no key 'copy'"),
         ({"file": "parts.py", "origin": 3}, r"origin: got 3, expected text"),

@@ -75,7 +75,7 @@ def test_rows_are_written_and_read(run):
         ({"client": lambda v: [0, 0, *v[2:]]}, "rows of one round and client twice"),
         (
             {"round": lambda v: [*v[:3], 99]},
-            ("a round that rounds.parquet does not have"),
+            "a round that rounds.parquet does not have",
         ),
     ],
 )

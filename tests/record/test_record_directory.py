@@ -60,22 +60,27 @@ def record_some(recorder, rounds=range(1, 4)):
         )
 
 
-def create(path, mode="full", **options):
+def create(path, facts=(), **options):
+    manifest = {"name": "tiny", "mode": "full", **dict(facts)}
     return RunDirectory.create(
-        path, scenario_yaml=SCENARIO, manifest={"name": "tiny", "mode": mode}, **options
+        path, scenario_yaml=SCENARIO, manifest=manifest, **options
     )
 
 
-def finished(path, rounds=range(1, 4)):
+def resume(path, text=SCENARIO, mode="full", **options):
+    return RunDirectory.resume(path, scenario_yaml=text, mode=mode, **options)
+
+
+def finished(path):
     directory = create(path)
     recorder = directory.recorder()
-    record_some(recorder, rounds)
+    record_some(recorder)
     directory.finish(recorder, manifest={"seed": 0}, summary={"rounds": 3})
     return directory
 
 
 def test_a_finished_run_reads_back_as_it_was_recorded(tmp_path):
-    directory = finished(tmp_path / "run")
+    fingerprints = [finished(tmp_path / "run").manifest["fingerprint"]]
     run = open_run(tmp_path / "run")
     recorder = Recorder()
     record_some(recorder)
@@ -86,28 +91,13 @@ def test_a_finished_run_reads_back_as_it_was_recorded(tmp_path):
     assert run.summary == {"rounds": 3}
     assert run.manifest["seed"] == 0
     assert run.scenario == {"name": "tiny", "rounds": 3}
-    assert (
-        run.fingerprint
-        == directory.manifest["fingerprint"]
-        == fingerprint(recorder.batches)
+    assert fingerprints == [run.fingerprint] == [fingerprint(recorder.batches)]
+    tables = "links participations policies prototypes rounds spans"
+    assert names(tmp_path / "run") == sorted(
+        ["scenario.yaml", "manifest.json", "summary.json"]
+        + [f"{table}.parquet" for table in tables.split()]
     )
-
-
-def test_nothing_temporary_and_no_segments_are_left(tmp_path):
-    finished(tmp_path / "run")
-    assert [p.name for p in tmp_path.iterdir()] == ["run"]
-    names = {p.name for p in (tmp_path / "run").iterdir()}
-    assert names == {
-        "scenario.yaml",
-        "manifest.json",
-        "summary.json",
-        "rounds.parquet",
-        "prototypes.parquet",
-        "participations.parquet",
-        "policies.parquet",
-        "links.parquet",
-        "spans.parquet",
-    }
+    assert names(tmp_path) == ["run"]
 
 
 def test_a_run_is_never_overwritten_without_being_asked(tmp_path):
@@ -119,55 +109,37 @@ def test_a_run_is_never_overwritten_without_being_asked(tmp_path):
         open_run(tmp_path / "run")
 
 
-def test_foreign_files_are_never_touched_even_when_asked_to_overwrite(tmp_path):
-    (tmp_path / "thesis.txt").write_text("years of work")
-    with pytest.raises(InputError, match="other files"):
-        create(tmp_path, overwrite=True)
-    (tmp_path / "file").write_text("")
-    with pytest.raises(InputError, match="this is a file, expected a folder"):
-        create(tmp_path / "file", overwrite=True)
-    assert (tmp_path / "thesis.txt").read_text() == "years of work"
+OF_0_1 = '{"format": 1, "status": "finished", "versions": {"simfed": "0.1.0"}}'
+TWICE = '{"rounds": 2, "rounds": 3}'
 
 
 @pytest.mark.parametrize(
-    ("damage", "sentence"),
+    ("file", "content", "sentence"),
     [
+        ("manifest.json", None, "a folder without manifest.json"),
+        ("manifest.json", "{", "a whole JSON file"),
+        ("manifest.json", "[]", "a JSON object"),
+        ("manifest.json", '{"format": 99}', "got 99, expected .*of format 2"),
+        ("manifest.json", OF_0_1, "got 1, .*of format 2 .simfed 0.1.0 wrote it and"),
+        ("manifest.json", "{}", "got None, expected .*of format 2"),
         (
-            lambda run: (run / "manifest.json").unlink(),
-            ("a folder without manifest.json"),
+            "summary.json",
+            TWICE,
+            "summary.json: cannot be read: the key 'rounds' stands",
         ),
-        (lambda run: (run / "manifest.json").write_text("{"), "a whole JSON file"),
-        (lambda run: (run / "manifest.json").write_text("[]"), "a JSON object"),
-        (
-            lambda run: (run / "manifest.json").write_text('{"format": 99}'),
-            "got 99, expected .*of format 2",
-        ),
-        (
-            lambda run: (run / "manifest.json").write_text(
-                '{"format": 1, "status": "finished", "versions": {"simfed": "0.1.0"}}'
-            ),
-            "got 1, expected .*of format 2 .simfed 0.1.0 wrote it and reads it",
-        ),
-        (
-            lambda run: (run / "summary.json").write_text('{"rounds": 2, "rounds": 3}'),
-            "summary.json: cannot be read: the key 'rounds' stands twice",
-        ),
-        (
-            lambda run: (run / "manifest.json").write_text("{}"),
-            ("got None, expected .*of format 2"),
-        ),
-        (
-            lambda run: (run / "spans.parquet").unlink(),
-            "spans.parquet is missing, expected a whole run directory",
-        ),
-        (lambda run: (run / "summary.json").write_text(""), "a whole JSON file"),
+        ("summary.json", "", "a whole JSON file"),
+        ("spans.parquet", None, "spans.parquet is missing, expected a whole run"),
     ],
 )
-def test_a_damaged_directory_is_refused_in_one_sentence(tmp_path, damage, sentence):
-    finished(tmp_path / "run")
-    damage(tmp_path / "run")
+def test_a_damaged_directory_is_refused_in_one_sentence(
+    tmp_path, file, content, sentence
+):
+    finished(tmp_path)
+    (tmp_path / file).unlink()
+    if content is not None:
+        (tmp_path / file).write_text(content)
     with pytest.raises(InputError, match=sentence) as caught:
-        open_run(tmp_path / "run")
+        open_run(tmp_path)
     assert "\n" not in str(caught.value)
 
 
@@ -180,30 +152,6 @@ def test_a_truncated_table_is_refused_in_one_sentence(tmp_path, content):
     with pytest.raises(InputError, match=r"spans\.parquet: cannot be read") as caught:
         _ = open_run(tmp_path / "run").spans
     assert "\n" not in str(caught.value)
-
-
-def test_a_full_disk_while_finishing_leaves_a_run_that_does_not_look_finished(
-    tmp_path, monkeypatch
-):
-    directory = create(tmp_path / "run")
-    recorder = directory.recorder()
-    record_some(recorder)
-    import pyarrow.parquet as pq
-
-    class FullDisk(pq.ParquetWriter):
-        def write_table(self, *args, **kwargs):
-            raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(pq, "ParquetWriter", FullDisk)
-        with pytest.raises(RunFailed, match="No space left on device"):
-            directory.finish(recorder, manifest={}, summary={})
-    with pytest.raises(
-        InputError, match="its status is running, expected a finished run"
-    ):
-        open_run(tmp_path / "run")
-    assert not list((tmp_path / "run").glob("*.parquet"))
-    assert not list((tmp_path / "run").glob(".partial*"))
 
 
 def save(directory, journal, number, arrays):
@@ -223,10 +171,7 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
     recorder.settle()  # on disk, then the process dies
     del recorder, directory
 
-    directory = RunDirectory.resume(
-        tmp_path / "run", scenario_yaml=SCENARIO, mode="full"
-    )
-    checkpoint = directory.last
+    directory, checkpoint = look(tmp_path / "run")
     assert (checkpoint.round, checkpoint.facts) == (4, {"at": 4})
     assert checkpoint.arrays["weights"].tolist() == [0.0, 1.0, 2.0, 3.0]
     arrays = sorted(p.name for p in (tmp_path / "run" / "checkpoint").glob("arrays*"))
@@ -237,95 +182,61 @@ def test_a_resumed_run_goes_on_from_its_checkpoint(tmp_path):
     assert [journal.known("", f"answer {number}") for number in (2, 4)] == [2, 4]
 
 
-def test_a_run_goes_on_only_under_the_version_that_began_it(tmp_path):
-    facts = {"mode": "full", "versions": {"simfed": "0.1.0"}}
-    RunDirectory.create(tmp_path / "run", scenario_yaml=SCENARIO, manifest=facts).stop(
-        "failed", ""
-    )
-    with pytest.raises(
-        InputError,
-        match=r"simfed 0\.1\.0 began this run, this "
-        r"is",
-    ) as caught:
-        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    assert "--overwrite begins the run again" in caught.value.hint
-
-
 def test_without_a_checkpoint_a_run_begins_again(tmp_path):
-    directory = create(tmp_path / "run")
+    directory = create(tmp_path)
     recorder = directory.recorder(rows_in_memory=1)
     record_some(recorder)
     recorder.settle()
     directory.stop("failed", "the power went")
-    with pytest.raises(
-        InputError,
-        match=r"its status is failed, expected a finished run .the power "
-        r"went",
-    ):
-        open_run(tmp_path / "run")
-    directory = RunDirectory.resume(
-        tmp_path / "run", scenario_yaml=SCENARIO, mode="full"
-    )
-    assert directory.last is None
+    directory, checkpoint = look(tmp_path)
+    assert checkpoint is None
     assert "reason" not in directory.manifest
 
 
-def test_a_run_is_resumed_only_as_what_it_was(tmp_path):
-    create(tmp_path / "run")
-    with pytest.raises(InputError, match="got 'rounds: 4 in place of rounds: 3'"):
-        RunDirectory.resume(
-            tmp_path / "run", scenario_yaml="name: tiny\nrounds: 4\n", mode="full"
-        )
-    with pytest.raises(InputError, match="a full run, as it began"):
-        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="time-only")
-    begun = RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    begun.manifest["device"] = "cuda"
-    begun.go_on()
-    with pytest.raises(
-        InputError, match="got 'cpu', expected a run that learns on cuda, as it began"
-    ):
-        RunDirectory.resume(tmp_path / "run", scenario_yaml=SCENARIO, mode="full")
-    now = {"data": {"mnist": "2"}, "models": {}, "versions": {}}
-    other = {**begun.manifest, "device": "cpu", "data": {"mnist": "1"}, "models": {}}
-    RunDirectory(tmp_path / "run", other).go_on()
-    with pytest.raises(InputError, match="the data that this run began with"):
-        RunDirectory.resume(
-            tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now
-        )
+NOW = {"data": {"mnist": "2"}, "models": {}, "versions": {}}
+
+
+@pytest.mark.parametrize(
+    ("begun", "now", "sentence"),
+    [
+        ({}, {"text": "rounds: 4\n"}, "got 'rounds: 4 in place of name: tiny'"),
+        ({}, {"mode": "time-only"}, "a full run, as it began"),
+        (
+            {"device": "cuda"},
+            {},
+            "got 'cpu', expected a run that learns on cuda, as it",
+        ),
+        ({"data": {}}, {"manifest": NOW}, "the data that this run began with"),
+        (
+            {"versions": {"simfed": "0.1.0"}},
+            {},
+            r"simfed 0\.1\.0 began this run, this is",
+        ),
+    ],
+)
+def test_a_run_is_resumed_only_as_what_it_was(tmp_path, begun, now, sentence):
+    create(tmp_path, begun)
+    with pytest.raises(InputError, match=sentence):
+        resume(tmp_path, **now)
 
 
 def test_a_finished_run_is_known_by_its_scenario_and_one_that_never_began_is_none(
     tmp_path,
 ):
     finished(tmp_path / "done")
-    directory = RunDirectory.resume(
-        tmp_path / "done", scenario_yaml=SCENARIO, mode="full"
-    )
-    assert directory.finished
+    assert resume(tmp_path / "done").finished
     with pytest.raises(InputError, match="the scenario that this run began with"):
-        RunDirectory.resume(tmp_path / "done", scenario_yaml="rounds: 4", mode="full")
-    assert (
-        RunDirectory.resume(tmp_path / "no", scenario_yaml=SCENARIO, mode="full")
-        is None
-    )
+        resume(tmp_path / "done", "rounds: 4")
+    assert resume(tmp_path / "no") is None
 
 
 def test_other_versions_are_said_where_a_run_goes_on(tmp_path):
-    begun = {"versions": {"torch": "2.4.0", "numpy": "2.1.0"}, "data": {}, "models": {}}
-    RunDirectory.create(
-        tmp_path / "run",
-        scenario_yaml=SCENARIO,
-        manifest={**begun, "mode": "full", "warnings": []},
-    )
+    begun = {**NOW, "versions": {"torch": "2.4.0", "numpy": "2.1.0"}}
+    create(tmp_path, begun)
     now = {**begun, "versions": {"torch": "2.5.1", "numpy": "2.1.0"}}
-    directory = RunDirectory.resume(
-        tmp_path / "run", scenario_yaml=SCENARIO, mode="full", manifest=now
-    )
-    directory.go_on()
-    said = [
-        ("began with torch 2.4.0 and went on with 2.5.1: its last bits may be others")
-    ]
-    assert read_manifest(tmp_path / "run")["warnings"] == said
+    resume(tmp_path, manifest=now).go_on()
+    said = "began with torch 2.4.0 and went on with 2.5.1: its last bits may be others"
+    assert read_manifest(tmp_path)["warnings"] == [said]
 
 
 # ---- damage --------------------------------------------------------------------------
@@ -341,7 +252,7 @@ def with_two_checkpoints(path):
 
 def look(path):
     """The run taken up again, and what it goes on from."""
-    directory = RunDirectory.resume(path, scenario_yaml=SCENARIO, mode="full")
+    directory = resume(path)
     return directory, directory.last
 
 
@@ -351,24 +262,20 @@ def flip(path, at=-20):
     path.write_bytes(content)
 
 
-def swap(one, other):
-    content = one.read_bytes()
-    one.write_bytes(other.read_bytes())
-    other.write_bytes(content)
+def write(file, text):
+    return lambda folder: (folder / file).write_text(text)
 
 
 DAMAGED_NEWEST = {
-    "a torn state": lambda folder: (folder / "state.json").write_text('{"format": 1'),
-    "a state of another layout": lambda folder: (folder / "state.json").write_text(
-        '{"format": 1}'
-    ),
-    "no object": lambda folder: (folder / "state.json").write_text("[]"),
+    "a torn state": write("state.json", '{"format": 1'),
+    "a state of another layout": write("state.json", '{"format": 1}'),
+    "no object": write("state.json", "[]"),
     "a changed fact": lambda folder: (folder / "state.json").write_text(
         (folder / "state.json").read_text().replace('"at": 2', '"at": 3')
     ),
     "a byte of an array": lambda folder: flip(folder / "arrays-000002.safetensors", -1),
     "no arrays": lambda folder: (folder / "arrays-000002.safetensors").unlink(),
-    "arrays of another round": lambda folder: swap(
+    "arrays of another round": lambda folder: shutil.copy(
         folder / "arrays-000001.safetensors", folder / "arrays-000002.safetensors"
     ),
     "a byte of the journal": lambda folder: flip(folder.parent / "journal.jsonl", -3),
@@ -380,13 +287,7 @@ def test_where_the_newest_checkpoint_is_damaged_the_one_before_is_used_and_it_is
     tmp_path, what
 ):
     folder = with_two_checkpoints(tmp_path / "run")
-    if what == "arrays of another round":  # else the older one would be damaged too
-        (tmp_path / "copy").write_bytes(
-            (folder / "arrays-000001.safetensors").read_bytes()
-        )
     DAMAGED_NEWEST[what](folder)
-    if what == "arrays of another round":
-        (tmp_path / "copy").replace(folder / "arrays-000001.safetensors")
     directory, checkpoint = look(tmp_path / "run")
     assert checkpoint.round == checkpoint.facts["at"] == 1
     assert checkpoint.arrays["w"].tolist() == [1.0, 1.0, 1.0]
@@ -461,16 +362,8 @@ def test_where_only_the_journal_is_damaged_the_run_begins_again_and_it_is_said(
 def test_a_checkpoint_of_another_run_is_not_taken_for_ones_own(tmp_path):
     mine = with_two_checkpoints(tmp_path / "run")
     other = with_two_checkpoints(tmp_path / "other")
-    shutil.copy(other / "state.json", mine / "state.json")
-    directory, checkpoint = look(tmp_path / "run")
-    assert checkpoint.round == 1
-    assert "it is of run " in directory.warnings[0]
-    for name in ("state.json", "earlier.json"):
-        shutil.copy(other / name, mine / name)
-    with pytest.raises(
-        InputError,
-        match=(r"state\.json: it is of run \w+, not \w+, expected a"),
-    ):
+    shutil.copytree(other, mine, dirs_exist_ok=True)
+    with pytest.raises(InputError, match=r"state\.json: it is of run \w+, not \w+"):
         look(tmp_path / "run")
 
 
@@ -482,11 +375,7 @@ def test_a_segment_that_is_damaged_while_the_run_goes_on_ends_it_in_a_sentence(
     record_some(recorder)
     recorder.settle()
     flip(tmp_path / "run" / "checkpoint" / "segments" / "links-000000.parquet")
-    with pytest.raises(
-        RunFailed,
-        match=r"links-000000\.parquet: was changed while the "
-        r"run",
-    ):
+    with pytest.raises(RunFailed, match=r"links-000000\.parquet: was changed while"):
         directory.finish(recorder, manifest={}, summary={})
     assert read_manifest(tmp_path / "run")["status"] == "running"
 
@@ -495,18 +384,10 @@ def test_a_changed_manifest_is_refused_where_a_run_goes_on(tmp_path):
     create(tmp_path / "run")
     path = tmp_path / "run" / "manifest.json"
     path.write_text(path.read_text().replace("running", "runninG"))
-    with pytest.raises(
-        InputError, match=r"manifest\.json: it was changed, expected a whole manifest"
-    ):
+    with pytest.raises(InputError, match=r"json: it was changed, expected a whole man"):
         look(tmp_path / "run")
     path.write_text("{")
-    with pytest.raises(
-        InputError,
-        match=(
-            r"manifest\.json: cannot be read: Expecting property name enclosed in "
-            r"double quotes: line 1 column 2 \(char 1\),"
-        ),
-    ):
+    with pytest.raises(InputError, match=r"manifest\.json: cannot be read: .*column 2"):
         look(tmp_path / "run")
     create(tmp_path / "run", overwrite=True)
     assert read_manifest(tmp_path / "run")["status"] == "running"
@@ -531,19 +412,13 @@ def test_a_reserved_folder_is_nobody_elses_and_goes_if_nothing_was_written(tmp_p
     assert names(tmp_path / "run") == ["manifest.json", "scenario.yaml"]
 
 
-def test_the_lock_of_a_process_that_died_holds_nobody_up(tmp_path):
-    (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".lock").write_text("process 1 on the moon")
-    with reserve(tmp_path / "run"):
-        create(tmp_path / "run")
-
-
 def test_what_is_refused_is_refused_before_anything_is_written(tmp_path):
     finished(tmp_path / "run")
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "text").write_text("years of work")
     for folder, options, sentence in (
         ("run", {}, "it holds a run"),
+        ("thesis/text", {"overwrite": True}, "this is a file, expected a folder"),
         ("thesis", {}, "other files in it"),
         ("thesis", {"resume": True}, "other files in it"),
         ("thesis", {"overwrite": True}, "other files in it"),
@@ -572,13 +447,10 @@ def test_a_link_in_a_run_folder_is_refused_and_not_followed(tmp_path, name, how)
     link.parent.mkdir(parents=True, exist_ok=True)
     link.symlink_to(mine)
     with (
-        pytest.raises(
-            InputError, match=f"{name}: got 'a link'|{name}: a link"
-        ) as error,
+        pytest.raises(InputError, match=f"{name}: a link"),
         reserve(tmp_path / "run", **{how: True}),
     ):
         pass
-    assert "\n" not in str(error.value)
     assert mine.read_text() == "precious"
     assert link.is_symlink()
 
@@ -605,7 +477,7 @@ def test_what_is_left_of_a_beginning_that_was_killed_holds_nobody_up(tmp_path, s
     (run / ".lock").write_text("process 4 on a host")
     for options in ({}, {"resume": True}, {"overwrite": True}):
         with reserve(run, **options):
-            assert RunDirectory.resume(run, scenario_yaml=SCENARIO, mode="full") is None
+            assert resume(run) is None
     create(run)
     assert names(run) == ["manifest.json", "scenario.yaml"]
 
@@ -663,7 +535,7 @@ def test_a_full_disk_behind_safetensors_is_a_sentence(tmp_path, monkeypatch):
 
 def test_why_a_run_stopped_and_how_to_go_on_is_said_once_where_it_can(tmp_path):
     create(tmp_path / "run").stop("interrupted", "stopped after round 3")
-    create(tmp_path / "app", mode="flower").stop("failed", "the app raised")
+    create(tmp_path / "app", {"mode": "flower"}).stop("failed", "the app raised")
     hints = {}
     for name in ("run", "app"):
         with pytest.raises(InputError) as caught:

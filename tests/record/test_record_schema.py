@@ -46,16 +46,5 @@ def test_arrow_types_follow_the_annotations():
     )
 
 
-def test_rows_are_frozen_and_become_a_frame_as_they_are():
-    pandas = pytest.importorskip("pandas")
-    rows = [
-        schema.PolicyValue(1, 0, "top-k", 0.5),
-        schema.PolicyValue(1, 0, "random-k", 0.25),
-    ]
-    with pytest.raises(AttributeError):
-        rows[0].value = 1.0
-    assert pandas.DataFrame(rows).value.tolist() == [0.5, 0.25]
-
-
 def test_a_run_leaves_out_no_table_but_those_of_clients_merges_and_processors():
     assert sorted(schema.OPTIONAL_TABLES) == ["clients", "merges", "processor"]

@@ -48,6 +48,21 @@ def write_study(tmp_path):
 
 
 @pytest.fixture
+def write_arms(write_study):
+    """A study file that compares strategies, by their first letters; "tr": two."""
+    named = {"t": "top-k", "r": "random-k", "p": "periodic-k"}
+
+    def write(letters, *thresholds, seeds=(0, 1, 2), grid=(), baseline=None, **keys):
+        arms = {"policy.strategy": [named[letter] for letter in letters]}
+        compared = {"arms": "policy.strategy", "thresholds": [*thresholds]}
+        compared |= {"baseline": baseline} if baseline else {}
+        grid = {**dict(grid), **arms}
+        return write_study(grid=grid, seeds=[*seeds], compare=compared, **keys)
+
+    return write
+
+
+@pytest.fixture
 def inline(monkeypatch):
     """Runs of studies are done in this process; the jobs that were begun."""
     monkeypatch.setattr(simfed.study.drive, "RunProcesses", fakes.Inline)

@@ -27,14 +27,9 @@ def made_up(monkeypatch, tmp_path):
     monkeypatch.setenv("SIMFED_CACHE", str(tmp_path / "cache"))
 
 
-def test_a_study_from_its_file_to_its_page(write_study, tmp_path, capsys):
-    path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]},
-        seeds=[0, 1, 2],
-        compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )
+def test_a_study_from_its_file_to_its_page(write_arms, tmp_path, capsys):
     out = tmp_path / "out"
-    assert main(["study", "run", str(path), "--out", str(out)]) == 0
+    assert main(["study", "run", str(write_arms("tr", 0.5)), "--out", str(out)]) == 0
     shown = capsys.readouterr()
     assert shown.err.startswith("test: 0 of 6 runs done\n")
     assert "[6/6] strategy random-k, seed 2: finished in" in shown.err

@@ -107,10 +107,7 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(
     write, tmp_path, inline, monkeypatch
 ):
     path, out = write(grid={"training.batch_size": [32, BAD, 64]}), tmp_path / "out"
-    said = (
-        r"1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: "
-        r"unlucky; "
-    )
+    said = "1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky; "
     with monkeypatch.context() as patch:
         fail_at_bad(patch, RuntimeError("unlucky\nsecond line"))
         with pytest.raises(RunFailed, match=said):
@@ -135,9 +132,7 @@ def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatc
     monkeypatch.setattr(drive, "play", fakes.play_or_die)
     sizes = [32, fakes.DIES_ONCE, fakes.DIES]
     with pytest.raises(
-        RunFailed,
-        match=r"1 of 3 runs failed, such as batch_size "
-        r"102.*died 2",
+        RunFailed, match=r"1 of 3 runs failed, .* batch_size 102.*died 2"
     ):
         study(write(grid={"training.batch_size": sizes}), tmp_path / "out", jobs=2)
     table = load_study(tmp_path / "out").summary
@@ -256,24 +251,6 @@ def test_workers_with_other_code_are_refused(write, tmp_path, monkeypatch):
     assert os.listdir(tmp_path / "out" / "runs") == []
 
 
-def test_what_a_crash_left_half_done_is_not_taken_for_a_run(write, tmp_path, inline):
-    path, out = write(grid=STRATEGIES), tmp_path / "out"
-    result = study(path, out)
-    run = out / "runs" / result.summary["address"][0]
-    said = json.loads((run / "manifest.json").read_text())
-    (run / "manifest.json").write_text(json.dumps({**said, "status": "running"}))
-    # with a digest that is not its own
-    with pytest.raises(RunFailed, match="it was changed"):
-        study(path, out)
-    (run / "manifest.json").unlink()
-    (run / "scenario.yaml").unlink()
-    for path_of_table in [*run.glob("*.parquet"), run / "summary.json"]:
-        path_of_table.unlink()
-    assert load_study(out).summary["status"][0] in ("waiting", "failed")
-    shutil.rmtree(run)
-    assert study(path, out).fingerprint == result.fingerprint
-
-
 def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatch):
     """Two bandwidths of two strategies, with room for all: one of each strategy goes
     first.
@@ -390,10 +367,8 @@ def test_kill_9_of_the_study_leaves_nobody_and_its_runs_begin_again(write, tmp_p
     process.communicate()
     wait_until(lambda: not any(map(alive, workers)))
     (status,) = load_study(out).summary["status"]
-    assert status in (
-        "interrupted",
-        "waiting",
-    )  # killed in the middle, or before it had begun
+    # in the middle, or before it had begun
+    assert status in ("interrupted", "waiting")
 
 
 def swallowing(function):

@@ -99,13 +99,6 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
     )
 
 
-def test_an_axis_that_stands_twice_in_the_file(write_study):
-    path = write_study()
-    path.write_text(path.read_text() + "grid:\n  rounds: [1]\n  rounds: [2]\n")
-    (complaint,) = complaints(path)
-    assert "the key 'rounds' stands twice" in complaint
-
-
 values = st.recursive(
     st.none()
     | st.booleans()

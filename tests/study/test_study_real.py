@@ -12,7 +12,6 @@ import pytest
 from study_fakes import address
 
 from simfed import InputError, Interrupted, RunFailed
-from simfed.cli import main
 from simfed.experiment import running as experiment
 from simfed.replay import TrajectoryStore
 from simfed.scenario import load_scenario
@@ -129,49 +128,15 @@ def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
         base={"rounds": 5},
         grid={UP: ["5 Mbps", "50 Mbps"]},
         seeds=[0, 1],
-        compare={"arms": UP},
+        compare={"arms": UP, "thresholds": [0.8]},
     )
     result = run_study(path, tmp_path / "out", time_only=True, progress=False)
+    assert (result.thresholds, result.times.empty) == ([], True)
+    assert result.caveat.endswith("the time to 80 % needs learning.")
     assert result.verdicts[0].startswith("50 Mbps before 5 Mbps in simulated time: ")
     assert result.verdicts[0].endswith(" sooner in 2 of 2 seeds.")
     with pytest.raises(InputError, match="no accuracy to draw"):
         draw_study_figure(result)
-
-
-@pytest.mark.long
-def test_thresholds_of_a_time_only_study_give_way_to_simulated_times(
-    write_study, tmp_path, capsys
-):
-    path = write_study(
-        base={"rounds": 5},
-        grid={"policy.strategy": ["top-k", "random-k"]},
-        set={"compression": {"k": 5000, "index_code": "seeded"}, UP: "1 Mbps"},
-        seeds=[0, 1, 2],
-        compare={"arms": "policy.strategy", "thresholds": [0.8, 0.9]},
-    )
-    out = tmp_path / "out"
-    assert (
-        main(
-            ["study", "run", str(path), "--out", str(out), "--time-only", "--jobs", "1"]
-        )
-        == 0
-    )
-    caveat = "the time to 80 % or 90 % needs learning"
-    assert caveat in capsys.readouterr().out
-    result = load_study(out)
-    assert result.thresholds == []
-    assert result.times.empty
-    (sentence,) = result.verdicts
-    assert sentence.startswith("random-k before top-k in simulated time: ")
-    assert sentence.endswith(" sooner in 3 of 3 seeds.")
-    assert main(["study", "table", str(out)]) == 0
-    shown = capsys.readouterr().out
-    assert "simulated time" in shown
-    assert caveat in shown
-    assert (
-        main(["study", "report", str(out), "--out", str(tmp_path / "page.html")]) == 0
-    )
-    assert caveat in (tmp_path / "page.html").read_text()
 
 
 @pytest.fixture

@@ -39,18 +39,14 @@ def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
 
 
 def test_energy_is_summed_over_clients_and_rounds(
-    write_study, tmp_path, monkeypatch, studied
+    write_arms, tmp_path, monkeypatch, studied
 ):
     with pytest.raises(InputError, match="devices without power"):
         studied.targets("energy")
     with pytest.raises(InputError, match="time, sent, moved or energy"):
         studied.targets("money")
     monkeypatch.setattr(fakes, "JOULES", 2.0)
-    path = write_study(
-        grid={"policy.strategy": ["top-k", "periodic-k"]},
-        seeds=[0, 1],
-        compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )
+    path = write_arms("tp", 0.5, seeds=[0, 1])
     rows = fakes.make_up(path, tmp_path / "out").targets("energy")
     assert list(rows["at_least"]) == [30.0, 120.0]
     assert list(rows["reached"]) == [2, 0]
@@ -58,31 +54,20 @@ def test_energy_is_summed_over_clients_and_rounds(
 
 @pytest.mark.parametrize(("rounds", "joules"), [(1, 28.0), (20, 0.0)])
 def test_energy_counts_in_the_round_whose_merge_it_came_to(
-    write_study, tmp_path, monkeypatch, rounds, joules
+    write_arms, tmp_path, monkeypatch, rounds, joules
 ):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     monkeypatch.setattr(fakes, "MERGED_AFTER", rounds)
-    path = write_study(
-        grid={"policy.strategy": ["top-k"]},
-        seeds=[0],
-        compare={"arms": "policy.strategy", "thresholds": [0.5]},  # passed in round 15
-    )
+    path = write_arms("t", 0.5, seeds=[0])  # passed in round 15
     rows = fakes.make_up(path, tmp_path / "out").targets("energy")
     assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
 
 
 def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(
-    write_study, tmp_path
+    write_arms, tmp_path
 ):
-    path = write_study(
-        grid={
-            "downlink.payload": ["fp32", "fp16"],
-            UP: ["2 Mbps", "20 Mbps", "2 Gbps"],
-            "policy.strategy": ["top-k", "random-k"],
-        },
-        seeds=[0],
-        compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )
+    grid = {"downlink.payload": ["fp32", "fp16"], UP: ["2 Mbps", "20 Mbps", "2 Gbps"]}
+    path = write_arms("tr", 0.5, seeds=[0], grid=grid)
     study = fakes.make_up(path, tmp_path / "out")
     assert choose_swept_axis(study) == UP
     assert choose_swept_axis(study, "payload") == "downlink.payload"
@@ -125,13 +110,8 @@ def test_the_picture_marks_what_is_censored(studied):
     assert "Hollow" not in describe_target_figure(studied, targets=[0.3])
 
 
-def test_without_a_swept_axis_there_is_a_row_per_arm(write_study, tmp_path):
-    path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]},
-        seeds=[0, 1, 2],
-        compare={"arms": "policy.strategy", "thresholds": [0.5]},
-    )
-    study = fakes.make_up(path, tmp_path / "out")
+def test_without_a_swept_axis_there_is_a_row_per_arm(write_arms, tmp_path):
+    study = fakes.make_up(write_arms("tr", 0.5), tmp_path / "out")
     (ax,) = target_figure(study).axes
     assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
     assert ax.get_xlabel() == "simulated time to 50 % (s)"
@@ -185,31 +165,19 @@ def test_curves_begin_where_they_are_asked_to(studied):
     least = {ax.get_ylim()[0] for ax in draw_study_figure(studied, y_min=0.2).axes}
     assert least == {0.2}
     assert {ax.get_ylim()[0] for ax in draw_study_figure(studied).axes} == {0.0}
-    with pytest.raises(
-        InputError,
-        match=r"--ymin: got '99\.9 %', expected a value "
-        r"below",
-    ):
+    with pytest.raises(InputError, match=r"--ymin: got '99\.9 %', expected a value b"):
         draw_study_figure(studied, y_min=0.999)
 
 
 @pytest.mark.parametrize(
     ("option", "value", "complaint"),
     [
-        ("--figure", "map", "--figure: got 'map', expected targets or curves"),
-        (
-            "--spent",
-            "tim",
-            "--spent: got 'tim', expected time, sent, moved or energy (did you mean",
-        ),
-        (
-            "--target",
-            "120%",
-            ("--target: got '120%', expected an accuracy such as 85% or 0.85"),
-        ),
-        ("--height", "1 mm", "--height: got '1 mm', expected a height of 1 to 40 in"),
-        ("--over", "policy", "--over: got 'policy', expected up"),
-        ("--ymin", "20%", "--ymin: got '--figure targets', expected --figure curves"),
+        ("--figure", "map", "got 'map', expected targets or curves"),
+        ("--spent", "tim", "got 'tim', expected time, sent, moved or energy (did you"),
+        ("--target", "120%", "got '120%', expected an accuracy such as 85% or 0.85"),
+        ("--height", "1 mm", "got '1 mm', expected a height of 1 to 40 in"),
+        ("--over", "policy", "got 'policy', expected up"),
+        ("--ymin", "20%", "got '--figure targets', expected --figure curves"),
     ],
 )
 def test_what_cannot_be_drawn_is_said(
@@ -217,19 +185,14 @@ def test_what_cannot_be_drawn_is_said(
 ):
     ask = ["study", "report", str(studied.path), "--out", str(tmp_path / "f.png")]
     assert main([*ask, option, value]) == 2
-    assert complaint in capsys.readouterr().err
+    assert f"{option}: {complaint}" in capsys.readouterr().err
 
 
 def test_accuracies_that_guessing_reaches_are_left_out(
-    write_study, tmp_path, monkeypatch
+    write_arms, tmp_path, monkeypatch
 ):
     monkeypatch.setattr(fakes, "CLASSES", 2)
-    path = write_study(
-        grid={"policy.strategy": ["top-k", "random-k"]},
-        seeds=[0, 1, 2],
-        compare={"arms": "policy.strategy", "thresholds": [0.3, 0.5, 0.6]},
-    )
-    study = fakes.make_up(path, tmp_path / "out")
+    study = fakes.make_up(write_arms("tr", 0.3, 0.5, 0.6), tmp_path / "out")
     assert study.thresholds == [0.6]
     assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."
     assert len(study.verdicts) == 1

@@ -20,7 +20,7 @@ import yaml
 from ledger import FITTED, HELD_OUT, Row, play
 
 import simfed
-from simfed.calibrate.twin import fit_twin
+from simfed.calibrate.twin import Twin, fit_twin
 from simfed.calibrate.twin_log import LOG_COLUMNS, read_log
 from simfed.ground.errors import InputError
 
@@ -231,30 +231,35 @@ def _twin_rows(rounds: pd.DataFrame, folder: Path) -> list[Row]:
         rest_s = lengths_s[fitted:]
         log = write_round_log(lengths_s[:fitted], folder / "log.csv")
         twin = fit_twin(read_log(log))
-        scenario = simfed.load_scenario(
-            twin.write(folder / "twin.yaml")[0], {"rounds": len(rest_s)}
-        )
-        played = simfed.run(scenario, time_only=True, progress=False)
-        median_s = float(played.rounds["duration_s"].median())
         what = f"round after the first tenth, {strategy}, E = {epochs}, {run}"
-        real_s = float(np.median(rest_s))
-        rows.append(
-            Row(f"median {what}", ("s, twin's median"), real_s, median_s, HELD_OUT)
-        )
-        mean_s, low_s, high_s = twin.predict(len(rest_s))
-        real_s = float(rest_s.mean())
-        rows.append(
-            Row(
-                f"mean {what}",
-                ("s, twin's mean"),
-                real_s,
-                mean_s,
-                HELD_OUT,
-                low_s,
-                high_s,
-            )
-        )
+        rows += _judge_rest(twin, rest_s, what, folder, plays_mean=False)
     return rows
+
+
+def _judge_rest(
+    twin: Twin, rest_s: np.ndarray, what: str, folder: Path, *, plays_mean: bool
+) -> list[Row]:
+    """Return the rows of a twin's median and mean round, against later rounds.
+
+    Args:
+        twin: fitted to a run's first rounds.
+        rest_s: lengths of the run's later rounds, seconds.
+        what: the rounds, in words.
+        folder: where the twin's scenario is written.
+        plays_mean: the twin's mean is that of its played rounds, not its estimate.
+    """
+    scenario = simfed.load_scenario(
+        twin.write(folder / "twin.yaml")[0], {"rounds": len(rest_s)}
+    )
+    played_s = simfed.run(scenario, time_only=True, progress=False).rounds["duration_s"]
+    medians_s = float(np.median(rest_s)), float(played_s.median())
+    mean_s, low_s, high_s = twin.predict(len(rest_s))
+    mean_s = float(played_s.mean()) if plays_mean else mean_s
+    means_s = float(rest_s.mean()), mean_s
+    return [
+        Row(f"median {what}", "s, twin's median", *medians_s, HELD_OUT),
+        Row(f"mean {what}", "s, twin's mean", *means_s, HELD_OUT, low_s, high_s),
+    ]
 
 
 def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
@@ -269,33 +274,9 @@ def _flower_rows(data: Path | None, folder: Path) -> list[Row]:
         }
         fitted = max(3, math.ceil(len(rounds) / 10))
         twin = fit_twin([line for line in lines if line.round in rounds[:fitted]])
-        scenario = simfed.load_scenario(
-            twin.write(folder / "twin.yaml")[0], {"rounds": len(rounds) - fitted}
-        )
-        played = simfed.run(scenario, time_only=True, progress=False)
         rest_s = np.array([lengths_s[number] for number in rounds[fitted:]])
         what = f"round after the first tenth, six clients, run {number}"
-        real_s, median_s = (
-            float(np.median(rest_s)),
-            float(played.rounds["duration_s"].median()),
-        )
-        rows.append(
-            Row(f"median {what}", ("s, twin's median"), real_s, median_s, HELD_OUT)
-        )
-        _, low_s, high_s = twin.predict(len(rest_s))
-        mean_s = float(played.rounds["duration_s"].mean())
-        real_s = float(rest_s.mean())
-        rows.append(
-            Row(
-                f"mean {what}",
-                ("s, twin's mean"),
-                real_s,
-                mean_s,
-                HELD_OUT,
-                low_s,
-                high_s,
-            )
-        )
+        rows += _judge_rest(twin, rest_s, what, folder, plays_mean=True)
     return rows
 
 

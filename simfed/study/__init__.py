@@ -10,7 +10,7 @@ without a study.
 - `drive`: takes the runs that nobody is at; `places` is where they are done
 - `work`: one run, in whatever process comes to it; `kinds`: scenarios, or apps
 - `outcomes`, `results`: the runs as data frames, and how arms compare
-- `targets`, `bands`: what arms spent to reach a target, and their curves
+- `targets`: what arms spent to reach a target
 - `tables`, `page`, `target_figure`, `show`: what people see of it
 
 Begin reading with `drive.run_study`.

@@ -11,17 +11,16 @@ from collections.abc import Sequence
 from functools import cached_property
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+import numpy as np
+import pandas as pd
+
+from simfed.ground.measure import Measure
 from simfed.report.comparison import ComparedPair, compare_sides, describe_sides
 from simfed.report.reach import WHOLE_RUN
 from simfed.report.statistics import PairedTimes, estimate_measure
-from simfed.study.bands import compute_bands
 from simfed.study.outcomes import StudyRuns
 from simfed.study.targets import compute_spent
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 
 def load_study(path: str | Path) -> StudyResult:
@@ -113,8 +112,6 @@ class StudyResult(StudyRuns):
 
         It has `setting` and what `simfed.report.comparison.ComparedPair.row` says.
         """
-        import pandas as pd
-
         rows = [{"setting": text, **pair.row()} for text, pair in self._pairs]
         return pd.DataFrame(rows)
 
@@ -160,4 +157,54 @@ class StudyResult(StudyRuns):
         Columns: `setting, arm, at_s, accuracy` (mean over seeds; `measure` of another
         one), `low, high` (its interval), `seeds`.
         """
-        return compute_bands(self)
+        parts = []
+        for setting, arm, entries in self.groups():
+            curves = [self.curve_of(entry["address"]) for entry in entries]
+            band = _compute_band(curves, self.confidence, self.measure)
+            band.insert(0, "setting", self.describe_setting(setting))
+            band.insert(1, "arm", arm)
+            parts.append(band)
+        return pd.concat(parts, ignore_index=True)
+
+
+_MOST_POINTS = 200
+"""The most instants of a band."""
+
+
+def _compute_band(
+    curves: Sequence[pd.DataFrame], confidence: float, measure: Measure
+) -> pd.DataFrame:
+    """Return mean and interval at equal simulated times, where all seeds have values.
+
+    Between two evaluations a seed's measure is taken to go straight from one to the
+    other. One seed has its own evaluations' times.
+
+    Args:
+        curves: one per seed, with `at_s` and the measure.
+        confidence: of the interval, between 0 and 1.
+        measure: the column.
+
+    Returns:
+        `at_s`, the measure's mean, `low`, `high`, `seeds`; no rows where nothing was
+        evaluated, or no time is common.
+    """
+    columns = ["at_s", measure.key, "low", "high", "seeds"]
+    lines = [
+        (c["at_s"].to_numpy(float), c[measure.key].to_numpy(float)) for c in curves
+    ]
+    lines = [line for line in lines if len(line[0])]
+    if not lines:
+        return pd.DataFrame(columns=columns, dtype=float)
+    first = max(at_s[0] for at_s, _ in lines)
+    last = min(at_s[-1] for at_s, _ in lines)
+    if len(lines) == 1:
+        grid = lines[0][0]
+    else:
+        points = min(_MOST_POINTS, max(len(at_s) for at_s, _ in lines))
+        grid = np.linspace(first, last, points) if last > first else np.empty(0)
+    values = np.array([np.interp(grid, at_s, measured) for at_s, measured in lines])
+    rows = []
+    for i, at_s in enumerate(grid):
+        mean = estimate_measure(values[:, i].tolist(), measure, confidence)
+        rows.append((at_s, mean.least, mean.low, mean.high, len(lines)))
+    return pd.DataFrame(rows, columns=columns)

@@ -199,7 +199,7 @@ NOW = {"data": {"mnist": "2"}, "models": {}, "versions": {}}
 @pytest.mark.parametrize(
     ("begun", "now", "sentence"),
     [
-        ({}, {"text": "rounds: 4\n"}, "got 'rounds: 4 in place of name: tiny'"),
+        ({}, {"text": "rounds: 4\n"}, "got 'rounds: 4 in place of rounds: 3'"),
         ({}, {"mode": "time-only"}, "a full run, as it began"),
         (
             {"device": "cuda"},

@@ -54,9 +54,8 @@ def measured_table(
     )
 
 
-def write_csv(path, table, *, models=None):
-    """The table as a CSV file; `models` renames its models."""
-    names = models or {}
+def write_csv(path, table):
+    """The table as a CSV file."""
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(
@@ -78,7 +77,7 @@ def write_csv(path, table, *, models=None):
                 [
                     row.session,
                     quantity,
-                    names.get(model, model),
+                    model,
                     strategy,
                     k,
                     samples,

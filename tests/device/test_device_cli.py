@@ -48,12 +48,6 @@ def test_fit_writes_a_profile_and_reports_its_errors(folder):
     assert again.read_text() == (folder / "made-up.yaml").read_text()
 
 
-def test_a_table_profile_is_exact_at_the_medians(folder):
-    words = ("--out", folder / "t.yaml", "--kind", "table")
-    assert "table profile" in call("fit", folder / "table.csv", *words).output
-    assert load_profile(folder / "t.yaml").kind == "table"
-
-
 def test_check_gives_a_verdict_and_exit_code_3_beyond_the_bound(folder):
     profile = folder / "made-up.yaml"
     held = call("check", profile, folder / "other.csv", "--bound", "10%")
@@ -135,10 +129,6 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         ("measure --out {}/m.csv --models lenet6", "did you mean 'lenet5'?"),
         ("measure --out {}/m.csv --models lenet5@mnst", "did you mean 'mnist'?"),
         (
-            "measure --out {}/m.csv --k 1k",
-            "whole numbers of at least 1, separated by commas",
-        ),
-        (
             "measure --out {}/m.csv --k 0",
             "--k: got 0, expected whole numbers of at least 1",
         ),
@@ -148,13 +138,10 @@ def test_points_are_drawn_from_the_very_files_that_were_fitted(tmp_path, monkeyp
         ("measure --out {}/m.csv --device gpu", "cpu or cuda"),
         ("measure --out {}/table.csv --models lenet5", "a new file"),
         ("measure --out {} --models lenet5", "this is a folder"),
-        ("measure --out {}/" + 300 * "x", "File name too long"),
-        ("measure --out {}/table.csv/m.csv", "Not a directory"),
         (
             "measure --out {}/m.csv --k 99999999 --only compression",
             "--k: got 99999999, expected a K that a model has",
         ),
-        ("show " + 300 * "x", "no calibration profile"),
         ("show " + 300 * "x" + ".yaml", "no such file"),
     ],
 )

@@ -289,13 +289,6 @@ def test_a_codec_takes_the_times_of_the_nearest_thing_measured(
     assert compression_s == pytest.approx(seconds, rel=1e-12)
 
 
-def test_a_value_codec_alone_goes_by_all_entries_of_the_model(codecs):
-    codecs.models["net"] = ModelWork(5000, 1.0, 3.0)
-    alone = codecs.seconds("compression", model="net", strategy="qsgd(8)", k=100)
-    behind = codecs.seconds("compression", model="net", strategy="top-k+qsgd(8)", k=100)
-    assert (alone, behind) == pytest.approx((4e-3, 1.25e-3))
-
-
 def test_what_holds_for_any_strategy_serves_a_chain_once(tmp_path):
     text = "kind: table\ncompression: {net: {any: {100: 1 ms}, top-k: {100: 5 ms}}}\n"
     profile = load_profile(str(write(tmp_path, text)))

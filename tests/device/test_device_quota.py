@@ -101,9 +101,3 @@ def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone(profile):
     assert len({tuple(seconds(client)) for client in range(8)}) > 5
     assert seconds(1) != seconds(1, seed=5)
     assert all(0.02 <= s < 0.11 for client in range(8) for s in seconds(client))
-
-
-def test_a_number_alone_is_the_share():
-    times = {"training": "5 ms", "compression": "1 ms"}
-    spec = DeviceSpec.model_validate({**times, "quota": 0.15})
-    assert (spec.quota.share, spec.quota.period) == (0.15, 0.1)

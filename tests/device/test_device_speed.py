@@ -18,7 +18,6 @@ from simfed.device import (
     build_processor,
     load_profile,
 )
-from simfed.device.spec import CoresSpec
 from simfed.device.speed import ClockSteps, Load, Thermal
 from simfed.ground import Streams
 
@@ -26,12 +25,6 @@ from simfed.ground import Streams
 @pytest.fixture
 def profile():
     return load_profile("rtx3090-ryzen4800h")
-
-
-def test_four_cores_of_four_fifths_each_do_the_work_of_three_and_two_fifths():
-    assert CoresSpec(count=4, efficiency=0.8).compute_factor(1) == pytest.approx(3.4)
-    assert CoresSpec(count=2).compute_factor(4) == 0.5
-    assert CoresSpec(count=4, efficiency=0.3).compute_factor(4) == 1.0
 
 
 def test_work_begun_in_one_load_ends_in_the_next():
@@ -179,32 +172,14 @@ def test_work_in_two_pieces_without_a_pause_takes_as_long_as_in_one(
     assert end.busy_s == pytest.approx(memory.busy_s, rel=1e-9, abs=1e-9)
 
 
-@given(regimes(), st.floats(0, 50), st.floats(0.01, 20), st.floats(1.001, 3))
-def test_more_work_never_ends_sooner(regimes, start_at_s, work_s, more):
-    less = regimes.run(work_s, start_at_s, ProcessorState())[0]
-    assert less < regimes.run(work_s * more, start_at_s, ProcessorState())[0]
-
-
 FULL = {
     "profile": "p",
-    "speed": 0.7,
     "cores": {"count": 4, "measured": 2, "efficiency": 0.5},
     "background": {
         "trace": [["0 s", 0.1], ["60 s", 0.6]],
         "period": "100 s",
         "offset": "random",
     },
-    "dvfs": {
-        "steps": [{"factor": 0.5, "lasts": "2 s"}, {"factor": 1.0}],
-        "reset_after": "5 s",
-    },
-    "thermal": {
-        "heating": "30 s",
-        "cooling": "60 s",
-        "throttle_at": 0.6,
-        "factor": 0.5,
-    },
-    "noise": {"cv": 0.1},
 }
 
 

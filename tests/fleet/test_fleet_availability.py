@@ -280,12 +280,6 @@ def test_a_server_asks_in_its_own_words(tmp_path):
     )
     presence = Fleet(made, Streams(0)).presence()
     assert presence.available(5.0).tolist() == [0, 1]
-    assert presence.available(10.0).tolist() == [0, 1, 2]
-    assert presence.change_after(2, 10.0) == 20.0
-    assert presence.change_after(0, 10.0) == math.inf
-    assert [presence.arrival_after(t) for t in (0.0, 10.0)] == [10.0, math.inf]
-    assert presence.there(2, 19.9)
-    assert not presence.there(2, 20.0)
     failures = [presence.failure(c, p) for c in (0, 2) for p in ("upload", "training")]
     assert failures == [0.25, 0.0, 0.0, 0.0]
     assert Fleet(scenario(tmp_path, {"count": 2}), Streams(0)).presence() is None

@@ -135,12 +135,6 @@ def test_an_offset_comes_after_the_factor_in_the_unit_of_the_column(table):
     assert values == pytest.approx([0.007, 0.022])
 
 
-def test_rows_keep_their_weights(table):
-    path = table("v,w,kind\n1,0,a\n2,5,a\n3,5,b\n")
-    spec = {"table": path, "column": "v", "weights": "w", "where": {"kind": "a"}}
-    assert set(drawn("device.speed", spec, count=30)) == {2.0}
-
-
 @pytest.mark.parametrize("name", ["t.csv", "t.parquet"])
 @pytest.mark.parametrize(
     ("where", "kept"),

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import worlds
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -96,55 +97,36 @@ def test_fields_and_seeds_are_independent(fleet):
     assert off < 4.5 / np.sqrt(n)  # six pairs at 4.5 standard errors: p < 5e-5
 
 
-def test_every_field_may_be_drawn(fleet):
-    made = fleet(
-        group(
-            3,
-            device={"speed": {"choice": {"values": [0.5]}}},
-            link={
-                "up": {"choice": {"values": ["8 Mbps"]}},
-                "down": {"choice": {"values": ["16 Mbps"]}},
-                "latency": {"choice": {"values": ["20 ms"]}},
-                "down_latency": {"choice": {"values": ["1 s"]}},
-                "loss": {"choice": {"values": [0.25]}},
-            },
-            k={"choice": {"values": [7]}},
-            availability={
-                "markov": {
-                    "on": {"choice": {"values": ["2 h"]}},
-                    "off": {"choice": {"values": ["8 h"]}},
-                }
-            },
-        ),
-        network={"model": "tcp"},
-    )
-    in_cell = group(
-        3, link={"cell": "home", "rate": {"choice": {"values": ["24 Mbps"]}}}
-    )
-    cells = {"home": {"wifi": {"standard": "n"}}}
-    rate = fleet(in_cell, network={"cells": cells}).drawn(0, "link.rate")
-    work = {key.rpartition(".")[2]: key for key in FIELDS if ".assume." in key}
-    taken = {key: {"choice": {"values": ["3 ms"]}} for key in work}
-    timed = fleet(group(3, device={"assume": taken}))
-    assert [timed.drawn(0, key).tolist() for key in work.values()] == 11 * [3 * [0.003]]
-    assert timed.times(2) == dict.fromkeys(work, 0.003)
-    assert rate.tolist() == 3 * [3e6]
-    drawn = {
-        f: made.drawn(0, f).tolist()
-        for f in FIELDS
-        if f not in ("link.rate", *work.values())
-    }
-    assert drawn == {
-        "device.speed": 3 * [0.5],
-        "link.up": 3 * [1e6],
-        "link.down": 3 * [2e6],
-        "link.latency": 3 * [0.02],
-        "link.down_latency": 3 * [1.0],
-        "link.loss": 3 * [0.25],
-        "availability.markov.on": 3 * [7200.0],
-        "availability.markov.off": 3 * [28_800.0],
-        "k": 3 * [7.0],
-    }
+WRITTEN = {
+    "device.speed": (0.5, 0.5),
+    "link.rate": ("24 Mbps", 3e6),
+    "link.up": ("8 Mbps", 1e6),
+    "link.down": ("16 Mbps", 2e6),
+    "link.latency": ("20 ms", 0.02),
+    "link.down_latency": ("1 s", 1.0),
+    "link.loss": (0.25, 0.25),
+    "availability.markov.on": ("2 h", 7200.0),
+    "availability.markov.off": ("8 h", 28_800.0),
+    "k": (7, 7.0),
+}
+HOME = {"network.cells.home.wifi.standard": "n", "clients[0].link.cell": "home"}
+BESIDE = {
+    "link.rate": HOME,
+    "link.loss": {"network.model": "tcp"},
+    "availability.markov.on": {"clients[0].availability.markov.off": "1 h"},
+    "availability.markov.off": {"clients[0].availability.markov.on": "1 h"},
+    **{key: {"clients[0].device": {}} for key in FIELDS if ".assume." in key},
+}
+
+
+@pytest.mark.parametrize("field", FIELDS)
+def test_every_field_may_be_drawn(field):
+    written, value = WRITTEN.get(field, ("3 ms", 0.003))
+    law = {f"clients[0].{field}": {"choice": {"values": [written]}}}
+    made = Fleet(worlds.world("tiny", {**BESIDE.get(field, {}), **law}), Streams(0))
+    assert set(made.drawn(0, field).tolist()) == {value}
+    if ".assume." in field:
+        assert made.times(0) == {field.rpartition(".")[2]: value}
 
 
 def test_what_is_fixed_has_a_column_too_but_for_no_loss(fleet):
@@ -188,19 +170,6 @@ def test_rows_of_a_table_of_devices_stay_together(fleet):
     assert abs((speed == 0.2).mean() - 8 / 13) < 4.5 * np.sqrt(8 / 13 * 5 / 13 / 400)
     # a table of its own: any row
     assert len(set(zip(up.tolist(), down.tolist(), strict=True))) > 4
-
-
-def test_rows_in_order(fleet):
-    made = fleet(
-        group(2),
-        group(
-            6,
-            devices={"table": "t.csv", "rows": "in-order"},
-            device={"speed": {"column": "score"}},
-        ),
-    )
-    assert made.drawn(1, "device.speed").tolist() == [0.2, 0.5, 1.0, 2.0, 0.2, 0.5]
-    assert [made.speed(c) for c in range(8)] == [1.0, 1.0, 0.2, 0.5, 1.0, 2.0, 0.2, 0.5]
 
 
 def test_k_as_a_share_is_one_of_the_prototypes_parameters(fleet):

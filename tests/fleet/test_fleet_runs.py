@@ -12,7 +12,6 @@ import yaml
 
 import simfed
 from simfed.cli import main
-from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.replay import learning_key
 from simfed.scenario import validate_scenario
 
@@ -78,36 +77,6 @@ def test_a_choice_of_one_value_is_that_value(here):
     assert play(one).fingerprint == play(plain).fingerprint != play().fingerprint
 
 
-def test_drawn_speeds_and_links_give_their_times(here):
-    """One client alone on its links: seconds are bytes over its own rate, work over its
-    own speed.
-    """
-    result = play(
-        {
-            "clients[*].devices": {"table": "t.csv"},
-            "clients[*].device.speed": {"column": "score"},
-            "clients[*].link.up": {"column": "up_mbps", "unit": "Mbps"},
-            "clients[*].link.down": {"column": "down_mbps", "unit": "Mbps"},
-            "network": {},
-        }
-    )
-    processor = build_processor(
-        DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h")
-    )
-    models = {"small": "lenet5-half", "large": "lenet5"}
-    rows = {(0.25, 2.0, 10.0), (0.5, 6.0, 30.0), (1.0, 20.0, 90.0)}
-    for row in result.participations.itertuples():
-        step_s = processor.nominal_s("training", model=models[row.prototype], batch=32)
-        speed = step_s / row.training_s
-        up, down = (
-            row.uplink_bytes * 8e-6 / row.uplink_s,
-            row.downlink_bytes * 8e-6 / row.downlink_s,
-        )
-        assert any(
-            (speed, up, down) == pytest.approx(device, rel=1e-9) for device in rows
-        )
-
-
 def test_a_run_directory_holds_the_tables_that_it_was_drawn_from(here):
     drawn = {
         "clients[0].device.speed": {"table": "t.csv", "column": "score"},
@@ -124,26 +93,6 @@ def test_a_run_directory_holds_the_tables_that_it_was_drawn_from(here):
         progress=False,
     )
     assert again.fingerprint == first.fingerprint
-
-
-def test_each_client_reads_its_own_column_of_a_trace(here):
-    rates = [8, 16, 32, 64, 128]
-    head = "t," + ",".join(f"ue{client}" for client in range(5))
-    Path("ran.csv").write_text(
-        f"{head}\n0,{','.join(map(str, rates))}\n1,{','.join(map(str, rates))}\n"
-    )
-    trace = {
-        "file": "ran.csv",
-        "format": "csv",
-        "end": "hold",
-        "time_column": "t",
-        "rate_column": "ue{client}",
-    }
-    result = play({"clients[*].link.up": trace, "network": {}})
-    for row in result.participations.itertuples():
-        assert row.uplink_bytes * 8e-6 / row.uplink_s == pytest.approx(
-            rates[row.client]
-        )
 
 
 def test_the_learning_key_knows_the_drawn_entries_and_no_other_draw(here):
@@ -202,15 +151,6 @@ def test_validate_and_show_say_what_was_drawn(here, capsys):
     assert "unlimited" in said
     assert Path("s-fleet.png").read_bytes().startswith(b"\x89PNG")
     assert "uplink, Mbps" in Path("f.svg").read_text()
-
-
-def test_show_fleet_shows_what_learns_and_has_sizes_from_data(tmp_path, capsys):
-    scenario = Path(__file__).parents[2] / "scenarios" / "changes.yaml"
-    words = ["show", "fleet", str(scenario), "--set", "compression.index_code=rice"]
-    assert main([*words, "--out", str(tmp_path / "fleet.svg")]) == 0
-    said = capsys.readouterr().out
-    assert "link.up" in said
-    assert "device.speed" in said
 
 
 def test_show_says_who_is_there_when(here, capsys):

@@ -93,13 +93,6 @@ def test_a_slow_station_slows_all():
     assert fast == slow == (5.0, HOME)
 
 
-def test_airtime_fairness_gives_each_what_it_has_alone_over_two():
-    fair = star([4.0, 1.0], cells=[cell((1.6, 0.4))])
-    fast, slow = play(fair, [FlowStart(0, 0, 8.0), FlowStart(0, 1, 8.0)])
-    assert fast.duration_s == pytest.approx(4.0)
-    assert slow.duration_s == pytest.approx(10.0)  # alone from 4 s on
-
-
 def test_wifi_is_half_duplex_and_cellular_is_not():
     both = [FlowStart(0, 0, 8.0, "up"), FlowStart(0, 0, 8.0, "down")]
     assert [
@@ -109,19 +102,6 @@ def test_wifi_is_half_duplex_and_cellular_is_not():
     assert play(apart, both) == [(2.0, f"{HOME}, up"), (2.0, f"{HOME}, down")]
     assert apart.ways_apart
     assert not star([4.0], cells=[cell((1.0,))]).ways_apart
-
-
-def test_behind_a_narrow_wire_the_air_is_not_full():
-    """A line of 2 bytes/s is shared evenly, and the air 1/4 + 1/2 full.
-
-    A third client, outside the cell, gets as much as those in it.
-    """
-    home = star([4.0, 2.0, 9.0], cells=[cell()], receive_bytes_per_s=2.0)
-    inside = [FlowStart(0, 0, 3.0), FlowStart(0, 1, 3.0)]
-    assert play(home, inside) == [(3.0, "server/receive"), (3.0, "server/receive")]
-    assert [end.duration_s for end in play(home, [*inside, FlowStart(0, 2, 3.0)])] == [
-        4.5
-    ] * 3
 
 
 def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
@@ -230,16 +210,6 @@ def test_airtime_is_metered_where_something_else_limits():
     _, uses = run(home, [(0, 0, 4.0, "up"), (0, 1, 4.0, "up")])
     air = next(use for use in uses if use.link == HOME)
     assert air[1:] == (0.0, 8.0, 8.0, 4.0, 2, 2.0)
-
-
-def test_a_cancelled_transfer_gives_its_air_back():
-    env = simpy.Environment()
-    network = Network(env, star([4.0, 1.0], cells=[cell()]))
-    stays, goes = network.send(0, 8.0), network.send(1, 8.0)
-    env.run(5.0)
-    assert goes.cancel() == pytest.approx(4.0)
-    env.run(stays)
-    assert stays.value == pytest.approx(6.0)
 
 
 # ---- cases ---------------------------------------------------------------------------

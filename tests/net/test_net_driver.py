@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from functools import partial
 
-import numpy as np
 import pytest
 import simpy
 
@@ -12,8 +11,6 @@ from simfed import RunFailed
 from simfed.net import (
     FlowStart,
     LinkTrace,
-    LinkUse,
-    LinkUses,
     Network,
     Star,
     Trace,
@@ -26,38 +23,6 @@ from simfed.net.topology import Cell
 def world(star: Star, **options):
     env = simpy.Environment()
     return env, Network(env, star, **options)
-
-
-def story(env, network, log, client, size, *, after=0.0, direction="up", name=None):
-    yield env.timeout(after)
-    log.append((env.now, f"{name or client} starts"))
-    duration_s = yield network.send(client, size, direction)
-    log.append((env.now, f"{name or client} ends after {duration_s:g}"))
-
-
-def test_two_clients_share_the_servers_link():
-    env, network = world(Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0))
-    log: list[tuple[float, str]] = []
-    env.process(story(env, network, log, 0, 12.0))
-    env.process(story(env, network, log, 1, 12.0, after=1.0))
-    env.run()
-    # 4 alone for 1 s, then 3 each: 0 ends at 1 + 8/3, then 1 goes on with 4
-    first = 1 + 8 / 3
-    assert [text for _, text in log] == [
-        "0 starts",
-        "1 starts",
-        "0 ends after 3.66667",
-        "1 ends after 3.66667",
-    ]
-    assert [at for at, _ in log] == pytest.approx([0.0, 1.0, first, 1.0 + 8 / 3 + 1.0])
-
-
-@pytest.mark.parametrize("late_s", [0.0, 1e3, 1e7])
-def test_a_dedicated_link_takes_size_over_capacity_to_1e12_however_late(late_s):
-    env, network = world(Star(1, up_bytes_per_s=6.25e6, receive_bytes_per_s=125e6))
-    env.run(env.timeout(late_s)) if late_s else None
-    size = 1000 * (32 + 13.94) / 8
-    assert env.run(network.send(0, size)) == pytest.approx(size / 6.25e6, rel=1e-12)
 
 
 def test_late_short_transfers_that_share_keep_their_digits():
@@ -94,25 +59,6 @@ def test_the_bottleneck_is_the_link_that_limited_it_longest():
     }
     assert slow.bottleneck == "client-0/up"
     assert fast.bottleneck == "server/receive"
-
-
-def test_use_records_name_links_and_count_every_byte():
-    uses = LinkUses()
-    env, network = world(
-        Star(2, up_bytes_per_s=4.0, receive_bytes_per_s=6.0), on_use=uses
-    )
-    env.run(env.timeout(10.0))
-    network.send(0, 12.0)
-    network.send(1, 6.0)
-    env.run()
-    carried: dict[str, float] = {}
-    for use in uses:
-        assert use.from_s >= 10.0
-        carried[use.link] = carried.get(use.link, 0.0) + use.bytes
-    assert carried == pytest.approx(
-        {"client-0/up": 12.0, "client-1/up": 6.0, "server/receive": 18.0}
-    )
-    assert LinkUse("server/receive", 10.0, 12.0, 12.0, 6.0, 2) in uses
 
 
 def test_a_cancelled_transfer_reports_what_it_moved_and_makes_room():
@@ -202,12 +148,6 @@ def test_a_transfer_cancelled_in_its_latency_moved_nothing():
     assert transfer.cancel() == 0.0
     env.run()
     assert env.now < 2.0
-
-
-def test_capacity_zero_for_a_while_pauses():
-    trace = LinkTrace(Trace.of([0.0, 1.0, 3.0], [4.0, 0.0, 2.0], 10.0, "hold"))
-    env, network = world(Star(1, traces={(0, "up"): trace}))
-    assert env.run(network.send(0, 10.0)) == pytest.approx(1.0 + 2.0 + 3.0)
 
 
 @pytest.mark.parametrize(
@@ -319,35 +259,6 @@ def test_transfers_that_follow_others_and_a_late_beginning():
     assert [arrival.duration_s for arrival in play(star, sends)] == [4.0, 4.0, 2.0]
     late = [arrival.duration_s for arrival in play(star, sends, epoch_s=94.0)]
     assert late == [4.0, 2.0, 2.0]  # from the hundredth second on 4 bytes/s
-
-
-def test_a_paced_upload_arrives_when_the_last_of_its_chunks_would():
-    """Many random compressions, sizes, rates, latencies and chunks, over the slower of
-    two links: the first chunk is there when it starts.
-    """
-    rng = np.random.default_rng(7)
-    longer = 0
-    for _ in range(500):
-        whole_s, latency_s = (
-            10 ** rng.uniform(-4, 3),
-            rng.choice([0.0, 10 ** rng.uniform(-4, 1)]),
-        )
-        size, rate = 10 ** rng.uniform(2, 9), 10 ** rng.uniform(3, 9)
-        chunks = int(rng.integers(2, 65))
-        env = simpy.Environment(
-            initial_time=float(rng.choice([0.0, 1e6 * rng.random()]))
-        )
-        star = Star(
-            1, up_bytes_per_s=rate, receive_bytes_per_s=2 * rate, latency_s=latency_s
-        )
-        network = Network(env, star)
-        pace = Pace(chunks, whole_s * (chunks - 1) / chunks)
-        took_s = env.run(network.send(0, size, pace=pace))
-        sent_s = size / rate
-        longer += whole_s > sent_s
-        rest_s = (chunks - 1) / chunks * max(whole_s, sent_s) + sent_s / chunks
-        assert took_s == pytest.approx(latency_s + rest_s, rel=1e-9)
-    assert 100 < longer < 400
 
 
 def test_a_paced_upload_never_ends_before_its_compression():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import networkx
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,17 +122,6 @@ def test_defaults_of_graphml_and_labels_of_yed(tmp_path):
     assert lines["server>hub"].capacity_bytes_per_s == 2.5e5
 
 
-def test_networkx_writes_what_is_read(tmp_path):
-    drawn = networkx.MultiDiGraph()
-    drawn.add_edge("a", "b", capacity="8 Mbps", latency="1 ms")
-    drawn.add_edge("a", "b", capacity="4 Mbps")
-    for suffix in ("graphml", "gml"):
-        path = tmp_path / f"net.{suffix}"
-        getattr(networkx, f"write_{suffix}")(drawn, path)
-        (line,) = read_graph(path)
-        assert (line.name, line.capacity_bytes_per_s) == ("a>b", 1.5e6)
-
-
 def test_a_zoo_s_graph_is_a_network_in_yaml(tmp_path):
     (tmp_path / "Uninett.graphml").write_text(RAW)
     network = """{topology: graph, file: Uninett.graphml, server: {node: Oslo},
@@ -160,6 +148,8 @@ def test_a_zoo_s_graph_is_a_network_in_yaml(tmp_path):
         "capacity: {attribute: a, unit: ms}",
         "capacity: {attribute: a, unit: bps, unit_attribute: b}",
         "capacity: {unit: bps, missing: 1 Gbps}",
+        "capacity: {missing: 0 Mbps}",
+        "capacity: {}",
         "latency: {attribute: a, unit: bps}",
         "latency: {by: hand}",
         "latency: {by: distance, attribute: a}",

@@ -94,23 +94,6 @@ def test_a_segment_is_stored_and_forwarded_by_every_link_but_the_slowest():
     )
 
 
-def test_clients_that_send_nothing_change_no_transfer():
-    """A server's link that one client cannot fill, and three can, takes its time per
-    packet from either.
-    """
-    took = {
-        play(
-            Star(
-                n, up_bytes_per_s=1e6 / 8, latency_s=0.01, receive_bytes_per_s=2e6 / 8
-            ),
-            [FlowStart(0.0, 0, 6000.0)],
-            "tcp",
-        )[0].duration_s
-        for n in (1, 2, 3)
-    }
-    assert len(took) == 1
-
-
 @pytest.mark.parametrize("receive", [0.9e5, 1e5, 1.0001e5, 1e6])
 def test_links_that_cannot_limit_store_and_forward_too(receive):
     links = [

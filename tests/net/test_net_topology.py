@@ -38,27 +38,6 @@ def both(a, b, rate=inf, latency_s=0.0, back=None):
     ]
 
 
-def test_a_stars_path_is_the_own_link_and_the_servers():
-    star = Star(
-        3,
-        up_bytes_per_s=5.0,
-        down_bytes_per_s=9.0,
-        receive_bytes_per_s=6.0,
-        send_bytes_per_s=7.0,
-    )
-    assert names(star, 1) == ["client-1/up", "server/receive"]
-    assert names(star, 1, "down") == ["server/send", "client-1/down"]
-
-
-def test_latencies_add_up_and_a_round_trip_is_both_ways():
-    star = Star(
-        2, latency_s=[0.01, 0.02], down_latency_s=[0.03, 0.05], server_latency_s=0.001
-    )
-    up, down = star.path(1, "up"), star.path(1, "down")
-    assert (up.latency_s, down.latency_s) == pytest.approx((0.021, 0.051))
-    assert up.rtt_s == down.rtt_s == pytest.approx(0.072)
-
-
 @pytest.mark.parametrize(
     ("receive", "binds"), [(9.9, True), (10.0, True), (10.1, False)]
 )
@@ -123,11 +102,6 @@ def test_a_tree_leaves_out_what_its_lower_links_cannot_fill():
     assert names(topology, 0) == ["client-0/up", "core/up"]
 
 
-def test_clients_can_choose_their_node():
-    topology = tree(2, Access(), [Tier("edge", 2, [1.0, 2.0])], node_of_client=[1, 0])
-    assert (names(topology, 0), names(topology, 1)) == (["edge-1/up"], ["edge-0/up"])
-
-
 # ---- graphs --------------------------------------------------------------------------
 
 
@@ -160,24 +134,6 @@ def test_routes_are_those_that_whole_ways_compared_name_by_name_would_give(lines
                 access + links if way == "up" else links + access
             )
             assert path.latency_s == sum([lines[k].latency_s for k in crossed])
-
-
-def test_ties_between_long_ways_are_decided_where_they_part():
-    # two chains from the server, and leaves that hang on both: the names differ far
-    # from the leaf
-    lines = []
-    for k in range(300):
-        for side in "ab":
-            lines += both(f"{side}{k + 1}", f"{side}{k}" if k else "server", 1.0)
-            lines += both(f"leaf{k + 1}", f"{side}{k + 1}", 1.0)
-    topology = graph(
-        300,
-        Access(9.0),
-        lines[::-1],
-        node_of_client=[f"leaf{k + 1}" for k in range(300)],
-    )
-    assert names(topology, 299)[1:3] == ["leaf300>a300", "a300>a299"]
-    assert len(names(topology, 299)) == 302
 
 
 def test_a_chain_of_ten_thousand_links_has_a_step_per_link():
@@ -231,12 +187,6 @@ def test_explicit_routes_win_and_a_clients_own_beats_its_nodes():
     assert names(topology, 2) == ["client-2/up", "b>server"]
 
 
-def test_a_client_can_be_a_node_of_the_graph():
-    lines = [*both("client-0", "server", 4.0), *both("client-1", "server", 5.0)]
-    topology = graph(2, Access(), lines, node_of_client=[None, None])
-    assert names(topology, 1) == ["client-1>server"]
-
-
 def test_a_route_from_a_client_may_begin_with_a_node_that_is_called_like_it():
     lines = [
         *both("client-0", "server", 1.0),
@@ -275,7 +225,6 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
         assert by_name["core>ap"].capacity_bytes_per_s == 2e7
 
 
-@pytest.mark.parametrize("suffix", ["graphml", "gml"])
 @pytest.mark.parametrize(
     ("attributes", "sentence"),
     [
@@ -293,17 +242,13 @@ def test_graph_files_give_the_same_lines_as_the_graph(tmp_path, suffix, kind):
     ],
 )
 def test_an_edge_of_a_file_without_a_capacity_is_refused(
-    tmp_path, suffix, attributes, sentence
+    tmp_path, attributes, sentence
 ):
     drawn = networkx.Graph()
     drawn.add_edge("a", "server", **attributes)
-    path = tmp_path / f"net.{suffix}"
-    getattr(networkx, f"write_{suffix}")(drawn, path)
-    with pytest.raises(
-        InputError,
-        match=rf"net.{suffix}: edge a to server: "
-        rf".*{sentence}",
-    ):
+    path = tmp_path / "net.gml"
+    networkx.write_gml(drawn, path)
+    with pytest.raises(InputError, match=f"net.gml: edge a to server: .*{sentence}"):
         read_graph(path)
     missing = FileCapacity(missing="16 Mbps")
     assert {line.latency_s for line in read_graph(path, missing)} == {0.0}

@@ -106,17 +106,6 @@ def test_the_three_ends():
     assert error.next_moment(last) == (None, 3.0)
 
 
-def test_a_piece_begins_at_its_start():
-    trace = Trace.of([0.0, 1.0], [4.0, 2.0], 3.0, "loop")
-    assert [trace.moment(t) for t in (0.0, 0.999, 1.0, 3.0, 7.5)] == [
-        (0, 0),
-        (0, 0),
-        (0, 1),
-        (1, 0),
-        (2, 1),
-    ]
-
-
 def test_neighbouring_pieces_of_one_capacity_are_one():
     assert tuple(Trace.of([0, 1, 2, 3], [5, 5, 7, 7], 4, "loop").starts_s) == (0, 2)
 
@@ -289,13 +278,6 @@ def test_an_error_of_order_is_found_in_its_block(tmp_path, monkeypatch, at, said
         )
 
 
-@pytest.mark.parametrize("separator", [" ", "\t", "  "])
-def test_lines_of_any_blanks_are_read(tmp_path, separator):
-    rows = [f"{k}{separator}{rate}\n" for k, rate in enumerate([9, 8, 1.6])]
-    trace = read_pensieve(file(tmp_path, "".join(rows)), "hold")
-    assert trace == Trace((0.0, 1.0), (1e6, 2e5), 2.0, "hold")
-
-
 def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
     numbers = np.random.default_rng(3).integers(0, 2**64, 4_000, np.uint64)
     numbers = np.abs(numbers.view(np.float64))
@@ -306,17 +288,6 @@ def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
     rows = "".join(f"{k},{cell}\n" for k, cell in enumerate(cells))
     trace = read_csv(file(tmp_path, rows), rate_unit="B/s")
     assert [*trace.rates_bytes_per_s] == [*map(float, cells)]
-
-
-@pytest.mark.parametrize(("read", "comma"), [(read_csv, ","), (read_pensieve, " ")])
-def test_a_fault_far_into_a_file_is_named_by_its_line(
-    tmp_path, monkeypatch, read, comma
-):
-    monkeypatch.setattr(csv_files, "_BLOCK_BYTES", 60)
-    rows = ["# said\n", *(f"{k}{comma}1\n" for k in range(50))]
-    rows[26] = f"25{comma}?\n"
-    with pytest.raises(InputError, match="line 27, column 1: got '\\?', exp"):
-        read(file(tmp_path, "".join(rows)))
 
 
 @pytest.mark.parametrize(

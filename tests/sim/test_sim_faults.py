@@ -14,7 +14,7 @@ from simfed import RunFailed
 from simfed.fleet import Messages, Rhythm
 from simfed.fleet.faults import Fate, Faults
 from simfed.ground import Discrete, Streams
-from simfed.net import LinkUses, Network, Star, stall
+from simfed.net import FlowStart, LinkUses, Network, Star, play, stall
 from simfed.verify import verify
 
 EVERY_10_S = Rhythm(Discrete((10.0,)), Discrete((2.0,)))
@@ -108,20 +108,15 @@ def test_a_message_that_leaves_twice_is_two_equal_transfers_of_which_one_counts(
     sizes=st.lists(st.floats(1, 1e5), min_size=4, max_size=4),
 )
 def test_one_flow_of_two_copies_is_two_flows(up, receive, sizes):
-    ends = []
-    for twice in (False, True):
-        env = simpy.Environment()
-        network = Network(
-            env, Star(len(up), up_bytes_per_s=up, receive_bytes_per_s=receive)
-        )
-        sent = [network.send(c, sizes[c]) for c in range(1, len(up))]
-        if twice:
-            sent += [network.send(0, sizes[0]), network.send(0, sizes[0])]
-        else:
-            sent.append(network.send(0, 2 * sizes[0], weight=2.0))
-        ends.append([env.run(transfer) for transfer in sent])
-    assert ends[0] == pytest.approx(ends[1][:-1])
-    assert ends[1][-1] == pytest.approx(ends[1][-2])
+    star = Star(len(up), up_bytes_per_s=up, receive_bytes_per_s=receive)
+    others = [FlowStart(0.0, c, sizes[c]) for c in range(1, len(up))]
+    one = [FlowStart(0.0, 0, 2 * sizes[0], weight=2.0)]
+    two = [FlowStart(0.0, 0, sizes[0])] * 2
+    once, twice = (
+        [end.duration_s for end in play(star, [*others, *copies])]
+        for copies in (one, two)
+    )
+    assert [*once, once[-1]] == pytest.approx(twice)
 
 
 def test_a_frozen_device_does_its_work_later_and_loses_none():
@@ -320,13 +315,6 @@ def test_faults_that_never_strike_change_nothing(mode):
         for spec in (faults, None)
     )
     assert with_them.fingerprint == without.fingerprint
-
-
-def test_a_run_in_which_no_message_arrives_ends(tmp_path):
-    faults = {"messages": {"lost": 1.0, "timeout": "0.1 s", "tries": 2}}
-    run = worlds.play(scenario(faults, rounds=3), time_only=True)
-    assert set(run.participations["outcome"]) == {"failed"}
-    assert (run.participations["downlink_bytes"] > 0).all()
 
 
 def test_personal_models_are_evaluated_once_there_are_some():

@@ -74,11 +74,6 @@ def test_compression_waits_for_what_training_has_used_of_a_quota():
     assert compression_s.max() > 0.05
 
 
-def test_a_slow_processor_handles_slowly_and_a_scaled_one_as_scaled():
-    run = played(scenario({**TIMES, "handling": "40 ms"}, device={"speed": 0.5}))
-    assert seconds(run, "handling") == pytest.approx([0.08] * 10)
-
-
 def test_a_server_that_knows_them_takes_time_for_merges_and_evaluations_that_are_due():
     nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
     said = {**nothing, "handling": "50 ms", "evaluation": "70 ms"}
@@ -108,21 +103,3 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
             run.spans.loc[run.spans["kind"] == "losses", "track"].tolist()
             == ["server"] * 2
         )
-
-
-def test_handling_messages_takes_the_watts_of_full_load(tmp_path):
-    (tmp_path / "board.yaml").write_text(
-        "kind: table\nname: board\n"
-        "training: {lenet5-half: {32: 10 ms}, lenet5: {32: 20 ms}}\n"
-        "compression: {any: {top-k: {1000: 1 ms}}}\n"
-        "handling: {lenet5-half: {1: 40 ms}, lenet5: {1: 50 ms}}\n"
-        "power: {training: 4 W, compression: 1 W, uplink: 2 W, downlink: 1 W, idle: 0 "
-        "W}\n"
-    )
-    clients = [
-        {"count": 1, "prototype": prototype, "device": str(tmp_path / "board.yaml")}
-        for prototype in ("small", "large")
-    ]
-    run = played(scenario(clients=clients))
-    expected_j = [4 * (0.01 + 0.04) + 0.001, 4 * (0.02 + 0.05) + 0.001]
-    assert run.participations["energy_j"].tolist() == pytest.approx(expected_j * 5)

@@ -84,25 +84,3 @@ def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy
     monkeypatch.setattr(Kit, "trained_each", spoiled)
     with pytest.raises(RunFailed, match="client 3, round 2: update has values"):
         worlds.play(world(policy=policy))
-
-
-@pytest.mark.parametrize("compression", [{}, LEVELS])
-def test_so_it_does_with_a_hosted_method(monkeypatch, compression):
-    from simfed.learn import Scaffold
-
-    trained = Scaffold.trained
-
-    def spoiled(self, kit, who, round, *arguments):
-        values, own = trained(self, kit, who, round, *arguments)
-        if (who.client, round) == (1, 2):
-            values["update"][3] = np.nan
-        return values, own
-
-    monkeypatch.setattr(Scaffold, "trained", spoiled)
-    keys = {
-        "method": "scaffold",
-        "compression": compression,
-        "policy": {"kind": "exp3"},
-    }
-    with pytest.raises(RunFailed, match="client 1, round 2: update has values"):
-        worlds.play(worlds.world("tiny", keys))

@@ -6,7 +6,6 @@ from dataclasses import dataclass
 
 import pytest
 import sim_worlds as sim
-import worlds
 from test_sim_clock import spans
 
 from simfed import InputError, register
@@ -90,25 +89,6 @@ def test_units_are_played_in_the_order_of_the_plan_and_their_seconds_add_up():
     assert (row["training_s"], row["compression_s"]) == (5.75, 1.0)
 
 
-def test_energy_is_counted_by_what_each_unit_is():
-    class Watts(sim.Fixed):
-        def energy_j(self, phases_s):
-            self.asked = dict(phases_s)
-            return 0.0
-
-    seconds = {"inference": 0.25, "distillation": 0.5, "auxiliary": 0.125}
-    devices = [Watts(1.0, 0.5, **seconds)]
-    world(clients=1, devices=devices).run()
-    spent_s = {phase: s for phase, s in devices[0].asked.items() if s > 0}
-    of_work = {
-        "training": 4.0,
-        "distillation": 1.0,
-        "inference": 0.25,
-        "auxiliary": 0.5,
-    }
-    assert spent_s == {**of_work, "compression": 1.0}
-
-
 def test_bytes_are_those_of_every_field():
     star = Star(2, up_bytes_per_s=1e3, down_bytes_per_s=1e3)
     played = world(star=star).run()
@@ -156,27 +136,6 @@ def test_two_units_of_one_kind_are_blamed_together():
     # 2 × 0.9 s of digesting is longer than each training (1.5 s, 0.5 s), not than both
     (row,) = world(clients=1, devices=[quick]).run().rows("rounds")
     assert row["critical_phase"] == "training"
-
-
-@pytest.mark.parametrize(
-    ("at_s", "training_s", "compression_s", "last"),
-    [
-        (2.5, 2.5, 0.0, ("training", "training", 1.0, 2.5)),
-        (4.75, 4.75, 0.0, ("training", "again", 4.25, 4.75)),
-        (6.5, 5.75, 0.75, ("compression", "random-k", 6.25, 6.5)),
-    ],
-)
-def test_a_client_lost_in_the_middle_of_a_unit_is_charged_for_what_it_did(
-    at_s, training_s, compression_s, last
-):
-    from test_sim_policies import lose_at
-
-    played = lose_at(world(devices=[device(), device(2.0)]), at_s, 0, "dropped").run()
-    row = played.rows("participations")[0]
-    assert (row["training_s"], row["compression_s"]) == (training_s, compression_s)
-    *_, charged, away = spans(played, "client 0")
-    assert charged == last
-    assert away[:3] == ("offline", "offline", at_s)
 
 
 def noisy(units):
@@ -237,17 +196,3 @@ def test_server_work_of_a_method_is_played_after_decompression():
     assert played.column("rounds", "server_s") == [2 * 2 * 0.25 + 2 * 1.0]
     kinds = [kind for kind, *_ in spans(played, "server")]
     assert kinds == ["decompression"] * 4 + ["critic"]
-
-
-def test_a_run_without_learning_of_a_method_that_sends_nothing(add_part):
-    class Local(Method):
-        def plan(self, setting, who, round):
-            then = setting.training(who)
-            return Plan({}, (then, then), {})
-
-    add_part("method", "local", Local)
-    rows = worlds.play(
-        worlds.world("tiny", method="local"), time_only=True
-    ).participations
-    assert rows.training_s.gt(0).all()
-    assert rows.uplink_bytes.eq(0).all()

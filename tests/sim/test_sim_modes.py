@@ -2,7 +2,6 @@
 again.
 """
 
-import math
 from collections import Counter
 
 import mode_worlds as modes
@@ -10,7 +9,8 @@ import numpy as np
 import pytest
 import sim_worlds as sim
 
-from simfed.fleet import Availability
+from simfed.fleet import Availability, Markov
+from simfed.ground import Streams
 from simfed.net import Star
 
 LATE = {"mode": "deadline", "deadline": "2 s", "late": "merge"}
@@ -205,18 +205,6 @@ def test_beyond_the_bound_an_upload_is_dropped():
     assert world.weights[3] == {}
 
 
-def test_hinge_weights_reach_the_method():
-    hinge = {"kind": "hinge", "after": 1, "slope": 1.0}
-    aggregation = {"mode": "asynchronous", "concurrency": 2, "staleness": hinge}
-    world = play(aggregation, [1.0, 3.5], rounds=4)
-    assert world.weights == [
-        {(0, 1): 1.0},
-        {(0, 2): 1.0},
-        {(0, 3): 1.0},
-        {(1, 1): 1 / 3},
-    ]
-
-
 def test_arrivals_during_the_servers_work_wait_for_the_next_merge():
     aggregation = {"mode": "asynchronous", "concurrency": 2}
     world = play(aggregation, [1.0, 1.5], rounds=3, server_s=1.0)
@@ -247,62 +235,24 @@ def test_a_late_upload_that_waits_for_the_servers_work_keeps_its_client():
 # ---- random fleets -------------------------------------------------------------------
 
 
-class Comings(Availability):
-    """Clients that are there for a part of every period, and whose phases fail now and
-    then.
-    """
+class Asked(Availability):
+    """Counts how often a client's presence is asked for at an instant."""
 
-    def __init__(self, clients, period_s, share, chance):
-        super().__init__(())
-        self.offsets_s = [0.37 * period_s * client for client in range(clients)]
-        self.period_s, self.on_s, self.chance = period_s, share * period_s, chance
-
-    def _phase_s(self, client, at_s):
-        return (at_s + self.offsets_s[client]) % self.period_s
+    def __init__(self, count):
+        ids, self.asked = np.arange(count), Counter()
+        super().__init__([(ids, Markov(Streams(0), ids, 8.0, 32.0))])
 
     def there(self, client, at_s):
-        return self._phase_s(client, at_s) < self.on_s
-
-    def available(self, at_s):
-        there = [c for c in range(len(self.offsets_s)) if self.there(c, at_s)]
-        return np.array(there, dtype=np.int64)
-
-    def change_after(self, client, at_s):
-        if self.on_s >= self.period_s:
-            return math.inf
-        # a client that is there stays for some time, however the sum is rounded
-        return max(
-            at_s + self.on_s - self._phase_s(client, at_s),
-            math.nextafter(at_s, math.inf),
-        )
-
-    def arrival_after(self, at_s):
-        waits = [
-            self.period_s - self._phase_s(c, at_s) for c in range(len(self.offsets_s))
-        ]
-        return at_s + min(waits) + 1e-6
-
-    def failure(self, client, phase):
-        return self.chance
+        self.asked[client, at_s] += 1
+        return super().there(client, at_s)
 
 
 def test_who_is_away_is_asked_once_for_each_start():
-    asked = Counter()
-
-    class Asked(Comings):
-        def there(self, client, at_s):
-            asked[client, at_s] += 1
-            return super().there(client, at_s)
-
-        def available(self, at_s):
-            there = [c for c in range(6) if super(Asked, self).there(c, at_s)]
-            return np.array(there, dtype=np.int64)
-
     mode = {"mode": "buffered", "buffer": 2, "concurrency": 2}
-    presence = Asked(6, 40.0, 0.2, 0.0)
+    presence = Asked(6)
     played = modes.world(modes.scenario(mode, rounds=4), presence=presence).run()
     assert len(played.recorder.rounds) == 4
-    assert max(asked.values()) <= 3
+    assert 1 <= max(presence.asked.values()) <= 3
 
 
 def test_an_empty_poisson_cohort_is_a_round_of_no_length():

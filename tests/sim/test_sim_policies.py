@@ -166,13 +166,6 @@ def test_values_before_each_pull_are_recorded_for_policies_that_learn():
     assert set(uniform.column("participations", "choice")) == {"fixed"}
 
 
-def test_pulls_are_keyed_by_client_and_round_and_not_by_who_else_is_there():
-    four = build(ascend(), {}).run().rows("participations")
-    two = build(ascend(clients=2), {}).run().rows("participations")
-    arms_of_four = {(row["round"], row["client"]): row["arm"] for row in four}
-    assert all(arms_of_four[row["round"], row["client"]] == row["arm"] for row in two)
-
-
 def test_the_round_after_a_rollback_is_forced_and_costs_no_warm_up_slot():
     plain = ascend().model_copy(update={"rounds": 5})
     script = {
@@ -213,17 +206,6 @@ def test_every_pull_comes_back_once_with_its_reward_or_to_void(add_part):
     ).run()
     warm_up = [("warm-up", "update")] * 4
     assert came_back == [*warm_up, *[("forced", "void")] * 4, *warm_up]
-
-
-def test_rewards_of_a_rejected_round_still_update_the_policy():
-    script = {
-        1: {**losses(9.0, before=1.0), "rolled_back": True, "forced_arm": "top-k"}
-    }
-    world = build(ascend(), script).run()
-    rewards = world.column("participations", "reward")[:4]
-    assert rewards == [-1.0] * 4
-    values = [row["value"] for row in world.rows("policies") if row["round"] == 2]
-    assert sorted(v for v in values if v is not None) == rewards
 
 
 def test_without_a_clip_a_reward_is_the_gain_per_second_as_it_is():

@@ -5,9 +5,9 @@ import pytest
 import sim_worlds as sim
 
 from simfed import InputError
-from simfed.fleet import Task, cohort
-from simfed.ground import Field, Plan, Size, Streams, Who
-from simfed.policy import Choice, Pull
+from simfed.fleet import cohort
+from simfed.ground import Streams
+from simfed.policy import Choice
 from simfed.record import NAME, Journal
 from simfed.sim import RecordedRun, TimeOnlyWorkload
 from simfed.sim.population import Population
@@ -150,15 +150,6 @@ def test_only_clients_that_took_part_have_objects():
     assert made == []
     assert people.policy(7) is people.policy(7)
     assert made == [7]
-    pull = Pull(Choice("top-k"), "fixed")
-
-    def task(client, entries):
-        plan = Plan({}, (), {"update": Field("update", entries, compressed=True)})
-        who = Who(client, "small", Size("lenet5-half", entries, 0, 0, 100_000), 1)
-        return Task(1, client, who, plan, 0, 0.0)
-
-    assert people.fleet.compression(task(99_999, sim.D), pull) == Choice("top-k", 1998)
-    assert people.fleet.compression(task(0, 10), pull) == Choice("top-k", 10)
 
 
 def test_groups_may_have_their_own_k_and_policy():

@@ -288,13 +288,11 @@ class Device:
             key = (self.client, round, phase, *([nth] if nth else []))
             work_s *= noise.factor(self._streams("device-noise", *key), steps)
         regimes = self.processor.regimes
-        if regimes.load is None and not regimes.remembers:
+        if regimes.steady:
             return work_s / regimes.speed
-        duration_s, memory = regimes.run(
+        duration_s, self._memory = regimes.run(
             work_s, start_at_s, self._memory, self._offset_s
         )
-        if regimes.remembers:
-            self._memory = memory
         return duration_s
 
     @property

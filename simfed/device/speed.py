@@ -151,11 +151,9 @@ class Regimes:
             raise InputError(f"no {listed(beside)} beside it", where="quota")
 
     @property
-    def remembers(self) -> bool:
-        """True if one piece of work changes the speed of the next."""
-        return (
-            self.clock is not None or self.thermal is not None or self.quota is not None
-        )
+    def steady(self) -> bool:
+        """True if the speed never changes."""
+        return (self.load or self.clock or self.thermal or self.quota) is None
 
     def run(
         self,

@@ -89,8 +89,15 @@ class Transfer(Event):
 
     @property
     def moved_bytes(self) -> float:
-        """Payload that has arrived so far."""
-        return self.network._moved_bytes(self)
+        """Payload that has arrived so far; all of it once the transfer has ended."""
+        network, flow = self.network, self.flow
+        if self.in_flight:
+            network._catch_up()
+        left = network._engine.left(flow)
+        if left + flow.unsent_bytes <= 0:
+            return self.size_bytes
+        sent = flow.size_bytes - flow.unsent_bytes - left
+        return max(network.model.payload_bytes(sent), 0.0)
 
     @property
     def bottleneck(self) -> str | None:
@@ -131,7 +138,14 @@ class Transfer(Event):
         happens, the answer is `size_bytes`. Cancelling twice, or after the end, changes
         nothing.
         """
-        return self.network._cancel(self)
+        network = self.network
+        if self.in_flight:
+            network._catch_up()
+        if self.in_flight:
+            del network._transfers[self.flow]
+            network._engine.cancel(self.flow)
+            network._wake_in_time(network._local_s())
+        return self.moved_bytes
 
 
 class Network:
@@ -341,27 +355,6 @@ class Network:
             f"link {link}: at {dead.at_s:g} s {why}, and {who}; a trace with `end: "
             f"loop` goes on"
         )
-
-    def _moved_bytes(self, transfer: Transfer) -> float:
-        """Return the payload of a transfer that has arrived, all of it at its end."""
-        if transfer.in_flight:
-            self._catch_up()
-        flow = transfer.flow
-        left = self._engine.left(flow)
-        if left + flow.unsent_bytes <= 0:
-            return transfer.size_bytes
-        return max(
-            self.model.payload_bytes(flow.size_bytes - flow.unsent_bytes - left), 0.0
-        )
-
-    def _cancel(self, transfer: Transfer) -> float:
-        if transfer.in_flight:
-            self._catch_up()
-        if transfer.in_flight:
-            del self._transfers[transfer.flow]
-            self._engine.cancel(transfer.flow)
-            self._wake_in_time(self._local_s())
-        return self._moved_bytes(transfer)
 
 
 def _ring_arrival(transfer: Transfer, _: Event | None = None) -> None:

@@ -77,10 +77,9 @@ class Meter:
         """
         from_s, left_before = self._alone.pop(id)
         if now_s > from_s:
-            carried = _drop_rounding(left_before - left_bytes, capacity)
-            self._report(
-                id, from_s, now_s, carried, capacity, 1, cost and carried * cost
-            )
+            carried = left_before - left_bytes
+            airtime_s = None if cost is None else carried * cost
+            self._report(id, from_s, now_s, carried, capacity, 1, airtime_s)
 
     def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
         """Count what the flows across a link that `owner` limits have carried.
@@ -140,14 +139,15 @@ class Meter:
             self.flow_changes(link, owner, now_s)
         piece = self._pieces[link]
         if now_s > piece.from_s:
-            capacity = link.capacity_bytes_per_s
-            carried = _drop_rounding(piece.carried, capacity)
-            interval, flows = (link.id, piece.from_s, now_s), len(link.flows)
-            if piece.airtime:
-                moved_bytes = _drop_rounding(piece.bytes, capacity)
-                self._report(*interval, moved_bytes, capacity, flows, carried)
-            else:
-                self._report(*interval, carried, capacity, flows, None)
+            self._report(
+                link.id,
+                piece.from_s,
+                now_s,
+                piece.bytes if piece.airtime else piece.carried,
+                link.capacity_bytes_per_s,
+                len(link.flows),
+                piece.carried if piece.airtime else None,
+            )
             piece.from_s = now_s
             piece.carried = piece.bytes = 0.0
             piece.seen = {owner: piece.seen[owner] for owner in link.loads}
@@ -176,20 +176,17 @@ class Meter:
             flows: how many crossed it.
             airtime_s: of a cell, the seconds of it that were used; None on a wire.
         """
+        # differences of what is left are rounded: a link that stands still carries none
+        if not (bytes > 0 and capacity > 0):
+            bytes = 0.0
         if airtime_s is None:
             airtime_s = NO_AIR
+        elif airtime_s > 0 and capacity > 0:
+            capacity *= bytes / airtime_s
         else:
-            capacity = capacity * (bytes / airtime_s) if airtime_s > 0 else 0.0
+            capacity = airtime_s = 0.0
         self.on_use((id, from_s, to_s, bytes, capacity, flows, airtime_s))
 
     def forget(self, link: Link) -> None:
         """Drop what is counted of a link that has become idle."""
         self._pieces.pop(link, None)
-
-
-def _drop_rounding(carried_bytes: float, capacity_bytes_per_s: float) -> float:
-    """Return the bytes that a link carried, 0 where they are rounding alone.
-
-    Differences of what is left are rounded: a link that stands still carries nothing.
-    """
-    return carried_bytes if carried_bytes > 0 and capacity_bytes_per_s > 0 else 0.0

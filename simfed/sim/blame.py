@@ -271,13 +271,15 @@ def play_uploads_again(
         critical: the flight that would not be.
         network: whose topology and model play them.
     """
+    # an upload is a flight's last leg
     uploads = [
-        (_find_upload_start_s(flight), flight)
+        (flight.legs[-1].started_at_s, flight)
         for flight in flights
         if flight.uplink_bytes > 0
     ]
     uploads.sort(key=lambda upload: upload[0])
-    first, busy_until_s, touched_s = 0, -math.inf, _find_upload_start_s(critical)
+    first, busy_until_s = 0, -math.inf
+    touched_s = critical.legs[-1].started_at_s
     for number, (at_s, flight) in enumerate(uploads):
         if at_s > touched_s:
             break
@@ -304,11 +306,6 @@ def play_uploads_again(
     ]
     played = {flight.client for flight in again}
     return max([*spent_s, *(f.elapsed_s for f in flights if f.client not in played)])
-
-
-def _find_upload_start_s(flight: Flight) -> float:
-    """Return the instant at which its upload, the last leg, began."""
-    return flight.legs[-1].started_at_s
 
 
 def _compute_durations(

@@ -207,20 +207,8 @@ def measure(
     _check_plan(plan)
     out = Path(out)
     machine = {**describe_machine(plan.device, plan.threads), "manner": plan.manner}
-    done = _count_measured(out, machine, plan)
-    wanted: dict[_CaseKey, tuple[str, str, MeasuredCase]] = {}
-    for model, dataset in plan.models:
-        for case in plan.cases(model, dataset):
-            key = model, _find_shape(dataset), case
-            wanted.setdefault(key, (model, dataset, case))  # work may be alike
-    todo: dict[tuple[str, str], dict[MeasuredCase, int]] = {
-        pair: {} for pair in plan.models
-    }
-    for key, (model, dataset, case) in wanted.items():
-        if done[key] < plan.repeat:
-            todo[model, dataset][case] = plan.repeat - done[key]
-    total = sum(sum(times.values()) for times in todo.values())
-    new = 0
+    todo = _list_missing(plan, _count_measured(out, machine, plan))
+    total, new = sum(sum(times.values()) for *_, times in todo), 0
     common = {
         "session": _format_now(),
         "clock": "cpu" if _is_alone_on_a_cpu(plan) else "wall",
@@ -236,7 +224,7 @@ def measure(
             writer = csv.DictWriter(file, COLUMNS)
             if file.tell() == 0:
                 writer.writeheader()
-            for (model, dataset), times in todo.items():
+            for model, dataset, times in todo:
                 for case, seconds, preempted, last in _time_cases(
                     plan, model, dataset, times
                 ):
@@ -273,6 +261,25 @@ def measure(
     finally:
         torch.set_num_threads(threads)
     return new
+
+
+def _list_missing(
+    plan: MeasurementPlan, done: Counter[_CaseKey]
+) -> list[tuple[str, str, dict[MeasuredCase, int]]]:
+    """Return models and data sets of a plan, each with repeats that are missing.
+
+    Data sets of one shape are the same work, which is done once.
+    """
+    missing = []
+    for model, dataset in plan.models:
+        times = {}
+        for case in plan.cases(model, dataset):
+            key = model, _find_shape(dataset), case
+            if done[key] < plan.repeat:
+                times[case] = plan.repeat - done[key]
+                done[key] = plan.repeat
+        missing.append((model, dataset, times))
+    return missing
 
 
 def describe_machine(device: str, threads: int) -> dict[str, str]:
@@ -513,22 +520,20 @@ class ModelBench:
         self._rng = np.random.default_rng(0)
         draw = torch.Generator().manual_seed(0)
         count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])
-        self.samples = torch.randn(count, *facts.input_shape, generator=draw).to(
-            plan.device
+        shape = facts.input_shape
+        drawn = (
+            torch.randn(count, *shape, generator=draw),
+            torch.randint(facts.classes, (count,), generator=draw),
+            torch.randn(public, *shape, generator=draw),
+            soft_targets(torch.randn(public, facts.classes, generator=draw), 1.0),
         )
-        self.labels = torch.randint(facts.classes, (count,), generator=draw).to(
-            plan.device
+        self.samples, self.labels, self._public, self._targets = (
+            values.to(plan.device) for values in drawn
         )
-        self._public = torch.randn(public, *facts.input_shape, generator=draw).to(
-            plan.device
-        )
-        logits = torch.randn(public, facts.classes, generator=draw)
-        self._targets = soft_targets(logits, 1.0).to(plan.device)
         self.server = self._flat_model(model, facts)
         self.client = self._flat_model(model, facts)
-        self._server_passes = choose_passes(self.server, facts.input_shape)
-        self._client_passes = choose_passes(self.client, facts.input_shape)
-        self._objective = Classification()
+        self._server_passes = choose_passes(self.server, shape)
+        self._client_passes = choose_passes(self.client, shape)
         self.residual = torch.zeros(facts.parameters, device=self._plan.device)
         self._gradient = torch.zeros_like(self.residual)
         self._players = {
@@ -574,27 +579,24 @@ class ModelBench:
 
         The gradient is added to the residual.
         """
-
-        def call() -> None:
-            for _ in range(self._plan.steps):
-                self.step(case.size)
-
-        return call
+        return self._in_a_row(lambda: self.step(case.size))
 
     def _private(self, case: MeasuredCase) -> Callable[[], object]:
         """Return a call: training with clipped gradients of samples, and noise."""
         draws = torch.Generator().manual_seed(0)
 
-        def call() -> None:
-            for _ in range(self._plan.steps):
-                samples, labels = self._batch(case.size)
-                loss = self._client_passes.clipped_gradient(
-                    samples, labels, self._objective, 1.0, self.residual
-                )
-                noise = torch.randn(len(self.residual), generator=draws)
-                self.residual.add_(noise.to(loss.device), alpha=1e-9)
+        def step() -> None:
+            loss = self._client_passes.clipped_gradient(
+                *self._batch(case.size), Classification(), 1.0, self.residual
+            )
+            noise = torch.randn(len(self.residual), generator=draws)
+            self.residual.add_(noise.to(loss.device), alpha=1e-9)
 
-        return call
+        return self._in_a_row(step)
+
+    def _in_a_row(self, step: Callable[[], object]) -> Callable[[], object]:
+        """Return a call of as many steps as the plan says."""
+        return lambda: [step() for _ in range(self._plan.steps)]
 
     def _compression(self, case: MeasuredCase) -> Callable[[], object]:
         """Return a call: compression of residual and gradient."""

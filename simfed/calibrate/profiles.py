@@ -12,7 +12,7 @@ import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import yaml
@@ -91,7 +91,7 @@ class Calibration:
 
     document: dict[str, Plain]
     curves: tuple[CurveReport, ...]
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[str, ...] = ()
 
     @property
     def recommended(self) -> str:

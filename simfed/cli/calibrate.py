@@ -199,14 +199,9 @@ def fit(
     if measured:
         document = centre_rows(document, table)
     if description:
-        document = {
-            "kind": kind,
-            "name": document["name"],
-            "description": description,
-            **document,
-        }
-    text = format_profile(document, _HEADERS[kind])
-    _write_text(out, text)
+        head = {"kind": kind, "name": document["name"], "description": description}
+        document = {**head, **document}
+    _write_text(out, format_profile(document, _HEADERS[kind]))
     if measured:
         noisy = set(document.get("noise", {}))
         noise = {"training", "compression", *(["handling"] if host else [])} <= noisy

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -178,38 +179,41 @@ def measure(
     from simfed.report.laws import describe_card, draw_laws_figure
     from simfed.scenario.fleet_file import load_fleet
 
+    path = _choose_work_file(app_dir, out, overwrite)
+    say = partial(print, file=sys.stderr, flush=True)
+    work = measure_app(
+        app_dir,
+        overrides=read_config(run_config or []),
+        nodes=nodes,
+        fleet=None if fleet is None else load_fleet(fleet),
+        sizes=None if sizes is None else [name.strip() for name in sizes.split(",")],
+        tell=(lambda line: None) if quiet else say,
+    ).work
+    write_work(work, path)
+    for line in work.left_out:
+        say(f"left out: {line}")
+    card, drawn = work.card(), []
+    if figures:
+        from simfed.report.pictures import save_picture
+
+        drawn = [save_picture(draw_laws_figure(card), path.with_suffix(".png"))]
+    if not quiet:
+        print(*describe_card(card), *drawn, sep="\n")
+        print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")
+
+
+def _choose_work_file(app_dir: Path, out: Path | None, overwrite: bool) -> Path:
+    """Return where the work file goes, which is checked before any play is made.
+
+    Raises: `InputError` for a file that is there, or a folder that is not.
+    """
     path = out or app_dir / "app.work.yaml"
     if path.exists() and not overwrite:
         raise InputError(
             "--overwrite", where=str(path), problem="there is a work file already"
         )
-    # before the plays, whose work would be lost
     if out is not None and not path.parent.is_dir():
         raise InputError(
             "a file in a folder that is there", where="--out", got=str(path)
         )
-    tell = (
-        (lambda line: None)
-        if quiet
-        else (lambda line: print(line, file=sys.stderr, flush=True))
-    )
-    overrides = read_config(run_config or [])
-    measured = measure_app(
-        app_dir,
-        overrides=overrides,
-        nodes=nodes,
-        fleet=None if fleet is None else load_fleet(fleet),
-        sizes=None if sizes is None else [name.strip() for name in sizes.split(",")],
-        tell=tell,
-    )
-    write_work(measured.work, path)
-    for line in measured.work.left_out:
-        print(f"left out: {line}", file=sys.stderr)
-    card = measured.work.card()
-    if figures:
-        from simfed.report.pictures import save_picture
-
-        picture = save_picture(draw_laws_figure(card), path.with_suffix(".png"))
-    if not quiet:
-        print(*describe_card(card), *([picture] if figures else []), sep="\n")
-        print(f"simfed flower run {app_dir} --fleet FLEET.yaml --work {path}")
+    return path

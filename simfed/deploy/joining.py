@@ -318,7 +318,11 @@ class _Talk:
             await wire.close()
 
     async def _hear(self) -> None:
-        """Answer questions about the clock at once, and queue everything else."""
+        """Take what the server says, at once.
+
+        Questions about the clock are answered, uploads that need not be sent are noted,
+        and everything else is queued for `_work`.
+        """
         while True:
             message = await self._wire.receive()
             if message.kind == "clock":

@@ -78,11 +78,7 @@ def deploy(
         world = shape(parts, warden, queue_s) if shaped else Shaped()
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory("-simfed")))
         token = secrets.token_hex()
-        descriptor = os.open(
-            folder / "token", os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600
-        )
-        os.write(descriptor, token.encode())
-        os.close(descriptor)
+        (folder / "token").write_text(token)  # in a folder that is this user's alone
         listening = replace(
             listening or Listening(), host=world.server, port=0, token=token
         )
@@ -123,27 +119,18 @@ class _Crowd:
             self.warden.will(f"kill -s KILL -- -{self.processes[client].pid}")
 
     def _start(self, client: int, server: str) -> subprocess.Popen[bytes]:
-        join = (
-            f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}"
-        ).split()
-        simfed = make_python_command(
-            "from simfed.cli import main; sys.exit(main())", *join
-        )
-        command = [*self.world.within(client), *simfed]
-        command += ["--token", str(self.folder / "token")]
-        command += ["--allow-plugins"] if self.allow_plugins else []
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": _build_python_path(),
-        }
+        join = f"join {server} --client {client} --quiet --patience {_PATIENCE_S:g}"
+        words = [*join.split(), "--token", str(self.folder / "token")]
+        words += ["--allow-plugins"] if self.allow_plugins else []
+        code = "from simfed.cli import main; sys.exit(main())"
+        path = _build_python_path()
         with (self.folder / f"client-{client}").open("wb") as log:
             return subprocess.Popen(
-                command,
+                [*self.world.within(client), *make_python_command(code, *words)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=environment,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": path},
                 # Ctrl-C is the server's to hear, which ends a round first
                 start_new_session=True,
             )

@@ -71,9 +71,15 @@ class Message:
 
     @classmethod
     def decode(cls, data: bytes, at_s: float) -> Message:
-        """Return the message that has come at `at_s`.
+        """Return the message that has come.
 
-        Raises: `Refused`.
+        Args:
+            data: as `encode` writes it.
+            at_s: when all of it had come.
+
+        Raises:
+            Refused: it has no facts in its first `MOST_FACTS` bytes, or none with a
+            kind.
         """
         end = data.find(b"\n", 0, MOST_FACTS)
         if end < 0:

@@ -489,7 +489,11 @@ class Remote:
         work: Callable[[], Sequence[Work]],
         merge: Callable[[], Outcome],
     ) -> tuple[list[PlayedWork], Callable[[], Outcome]]:
-        """Return the merge's work, timed, and what gives its outcome."""
+        """Return the merge's work, timed, and what gives its outcome.
+
+        The merge is done here, whatever time it takes; played again, the journal has
+        its seconds. What a simulation would charge (`work`) is not asked for.
+        """
         before = dict(self._workload.timings())
         outcome = merge()
         seconds = self._workload.ask_world(

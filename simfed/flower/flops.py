@@ -117,6 +117,7 @@ def _list_tensors(arguments: object) -> list[Tensor]:
 
 
 def _find_packet(operator: object) -> Any:
+    """Return an operator without its overload (`aten.mm` of `aten.mm.default`)."""
     return getattr(operator, "overloadpacket", operator)
 
 

@@ -182,6 +182,7 @@ class Effect:
         return "-" if (steps < slack).all() else "+-"
 
     def _logs(self) -> Floats:
+        """Return the logarithm of the seconds, in the order of the setting's values."""
         ordered = [self.seconds[value] for value in sorted(self.seconds)]
         return np.log(np.maximum(ordered, 1e-9))
 

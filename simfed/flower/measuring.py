@@ -74,12 +74,9 @@ def measure(
     from simfed.flower.loading import describe, read_stated_nodes
 
     components, config = describe(folder, overrides)
-    groups = (
-        [NodeGroup(group.count, group.node_config) for group in fleet.clients]
-        if fleet
-        else []
-    )
-    groups = groups or [NodeGroup(1, {})]
+    groups = [NodeGroup(1, {})]
+    if fleet is not None:
+        groups = [NodeGroup(group.count, group.node_config) for group in fleet.clients]
     numbers = list_numbers(config, groups)
     for size in sizes or ():
         names = [name for name, _ in numbers]
@@ -98,8 +95,7 @@ def measure(
         spot for number, spot in enumerate(plays.spots) if number not in plays.failed
     ]
     left_out = [
-        (f"{plays.spots[number].changes}: {why}")
-        for number, why in plays.failed.items()
+        f"{plays.spots[number].changes}: {why}" for number, why in plays.failed.items()
     ]
     if len(done) < 2:
         why = "; ".join(left_out)

@@ -74,6 +74,7 @@ class FlopMeter:
         self._reset()
 
     def _reset(self) -> None:
+        """Begin to count anew."""
         self._flops, self._bytes, self._calls = [0.0, 0.0], [0.0, 0.0], [0, 0]
         """While autograd is off, and on; of modules with parameters called from
         outside."""

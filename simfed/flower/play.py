@@ -115,7 +115,7 @@ class AppPlay:
         self.charges = RunPrices(fleet, run_config, work, watch)
         self._parts = parts
         self._crew = crew
-        self._turns = threads
+        self._threads = threads
         self._run_config = run_config
         self._run_id = run_id
         self._stop_requested = stop_requested
@@ -206,34 +206,39 @@ class AppPlay:
 
     def _serve(self, app: Callable[[], object]) -> Story:
         """Run the app's first thread to its end, then end the run."""
-        yield from self._converse(self._turns.first, app)
+        yield from self._converse(self._threads.first, app)
         yield from self._finish()
 
-    def begin(self, turn: ForeignThread, code: Callable[[], object]) -> Story:
+    def begin(self, thread: ForeignThread, code: Callable[[], object]) -> Story:
         """Let a pool's thread run, as soon as the one that asks for it waits.
 
         Args:
-            turn: the thread.
+            thread: the thread.
             code: what it is to do, to its end.
         """
 
         def converse() -> Story:
             yield end_of_instant(self.env)
-            self._turns.clock.at_s = self.env.now
-            yield from self._converse(turn, code)
+            self._threads.clock.at_s = self.env.now
+            yield from self._converse(thread, code)
 
         self._looks = self._looked_s = 0
         self.env.process(converse())
         yield from ()
 
-    def _converse(self, turn: ForeignThread, code: Callable[[], object]) -> Story:
+    def _converse(self, thread: ForeignThread, code: Callable[[], object]) -> Story:
         """Let one thread of the server app run this code, and answer what it asks.
 
-        It goes on to its end.
+        It goes on to the code's end. Between two questions the thread's work is
+        charged, and threads that wait for it look again.
+
+        Args:
+            thread: runs while the clock waits for it.
+            code: the app's main function, or calls of a pool.
         """
-        question = self._turns.run(turn, code)
+        question = self._threads.run(thread, code)
         while True:
-            yield from self._charge_server(turn.watch)
+            yield from self._charge_server(thread.watch)
             if self._handed_over.callbacks:
                 handed_over, self._handed_over = self._handed_over, self.env.event()
                 handed_over.succeed()
@@ -241,8 +246,8 @@ class AppPlay:
                 return
             assert callable(question)
             answer = yield from question(self)
-            self._turns.clock.at_s = self.env.now
-            question = turn.answer(answer)
+            self._threads.clock.at_s = self.env.now
+            question = thread.answer(answer)
 
     def sleep(self, seconds: float) -> Story:
         """Let seconds pass in which the server app does nothing."""

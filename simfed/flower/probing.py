@@ -218,6 +218,7 @@ class PlayLog:
             yield law.model_copy(update={"counted": [*map(round_number, means)]})
 
     def _job(self, spot: Spot) -> dict[str, Plain]:
+        """Return what a process is told to play, see `simfed.flower.forge.play`."""
         return {
             "folder": str(self._folder.resolve()),
             "overrides": dict(spot.settings),

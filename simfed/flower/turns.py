@@ -263,26 +263,26 @@ class ServerThreads:
         self._places = itertools.count(1)
         self._starting: set[threading.Thread] = set()
         """Threads that wait, in host time, until one that they start is there."""
-        self.first = self._make_turn()
+        self.first = self._make_thread()
 
-    def _make_turn(self) -> ForeignThread:
-        turn = ForeignThread(self.NAME, self.clock, self._patience_s, self._computing)
-        self._of_thread[turn.thread] = turn
-        return turn
+    def _make_thread(self) -> ForeignThread:
+        thread = ForeignThread(self.NAME, self.clock, self._patience_s, self._computing)
+        self._of_thread[thread.thread] = thread
+        return thread
 
-    def run(self, turn: ForeignThread, code: Callable[[], object]) -> object:
+    def run(self, thread: ForeignThread, code: Callable[[], object]) -> object:
         """Let a thread run this code, watched; as `ForeignThread.run`."""
 
         def watched() -> object:
-            with turn.watch.watched():
+            with thread.watch.watched():
                 return code()
 
-        return turn.run(watched)
+        return thread.run(watched)
 
     def stop(self) -> None:
         """End whatever is still going on."""
-        for turn in self._of_thread.values():
-            turn.stop()
+        for thread in self._of_thread.values():
+            thread.stop()
 
     def ask(self, question: Question) -> object:
         """Ask the simulated clock, in a thread of the app, and return the answer.
@@ -292,17 +292,17 @@ class ServerThreads:
         Raises:
             RunFailed: the thread is not the app's.
         """
-        turn = self._of_thread.get(threading.current_thread())
-        if turn is None:
+        thread = self._of_thread.get(threading.current_thread())
+        if thread is None:
             raise RunFailed(
                 "the server app talks to the grid from a thread of a library, which "
                 "the clock cannot see"
             )
-        turn.watch.pause()
+        thread.watch.pause()
         try:
-            return turn.ask(question)
+            return thread.ask(question)
         finally:
-            turn.watch.resume()
+            thread.watch.resume()
 
     def _is_mine(self) -> bool:
         return threading.current_thread() in self._of_thread
@@ -312,7 +312,7 @@ class ServerThreads:
         return (
             self._is_mine()
             and threading.current_thread() not in self._starting
-            and sum(not turn.done for turn in self._of_thread.values()) > 1
+            and sum(not thread.done for thread in self._of_thread.values()) > 1
         )
 
     # ---- what is put in the place of Python's own ------------------------------------
@@ -355,10 +355,10 @@ class ServerThreads:
             calls.waiting.append((future, partial(call, *arguments, **named)))
             if calls.working < pool._max_workers:
                 calls.working += 1
-                turn = self._idle.pop() if self._idle else self._make_turn()
-                turn.done = False
+                thread = self._idle.pop() if self._idle else self._make_thread()
+                thread.done = False
                 work = partial(self._work, pool, calls)
-                self.ask(lambda play: play.begin(turn, work))
+                self.ask(lambda play: play.begin(thread, work))
             return future
 
         return submit

@@ -1,5 +1,6 @@
 """A server's end of a deployment without a run, and somebody who talks to it."""
 
+import asyncio
 import logging
 
 from websockets.asyncio.client import connect
@@ -13,6 +14,17 @@ LIFE = "0123456789abcdef"
 CALM = Patience(handshake_s=20.0, silence_s=20.0, beat_s=5.0, answer_s=20.0)
 HASTE = Patience(handshake_s=0.4, silence_s=0.8, beat_s=0.1, answer_s=1.0)
 MOST = 2**16
+
+
+def soon(work, within_s=20):
+    """What a coroutine comes to, within so many seconds."""
+    return asyncio.run(asyncio.wait_for(work, within_s))
+
+
+async def until(condition):
+    """Come back once a condition holds."""
+    while not condition():
+        await asyncio.sleep(0.01)
 
 
 class Server:

@@ -9,12 +9,47 @@ import time
 from contextlib import contextmanager
 from subprocess import TimeoutExpired
 
+import pytest
+
+import simfed
+from simfed import Interrupted
 from simfed.deploy import Listening, Patience, Peers, join, serve
 from simfed.ground.registry import registry
 from simfed.learn import apart
 from simfed.scenario import Scenario
+from simfed.verify import verify
 
-__all__ = ["TimeoutExpired", "serve"]
+__all__ = ["TimeoutExpired", "assert_same_learning", "serve"]
+
+LEARNED = {
+    "prototypes": None,
+    "participations": [
+        "round",
+        "client",
+        "prototype",
+        "model_version",
+        "arm",
+        "k",
+        "choice",
+        "outcome",
+        "staleness",
+        "merge",
+    ],
+    "clients": None,
+}
+"""Table → what learning decides of it; None: all."""
+
+
+def assert_same_learning(real, plan):
+    """A deployment learned the bits of its simulation, which is returned."""
+    simulated = simfed.run(plan, progress=False, workers=1)
+    for table, columns in LEARNED.items():
+        one, other = getattr(real, table), getattr(simulated, table)
+        if columns is not None:
+            one, other = one[columns], other[columns]
+        assert one.equals(other), table
+    return simulated
+
 
 TIMES = {"training": "12 ms", "compression": "0.3 ms"}
 QUICK = Patience(handshake_s=120.0, silence_s=120.0, beat_s=0.2, answer_s=120.0)
@@ -49,11 +84,22 @@ ONE_AT_A_TIME = threading.Lock()
 to share."""
 
 
-class Slow:
+class Wrapped:
+    """A client's end of which something is other than it was."""
+
+    def __init__(self, end):
+        self._end = end
+
+    def __getattr__(self, name):
+        return getattr(self._end, name)
+
+
+class Slow(Wrapped):
     """A client's end that takes its time, and shares its process with others."""
 
     def __init__(self, end, until):
-        self._end, self._until = end, until
+        super().__init__(end)
+        self._until = until
 
     def work(self, parcel):
         if isinstance(self._until, threading.Event):
@@ -62,9 +108,6 @@ class Slow:
             time.sleep(self._until)
         with ONE_AT_A_TIME:
             return self._end.work(parcel)
-
-    def __getattr__(self, name):
-        return getattr(self._end, name)
 
 
 @contextmanager
@@ -84,6 +127,22 @@ def slowed(**seconds_of):
     apart.RealClient = made
     try:
         yield ends
+    finally:
+        apart.RealClient = real
+
+
+@contextmanager
+def wrapped(client, wrap, again=lambda: True):
+    """Meanwhile one client's end is `wrap(end)`, as long as `again()`."""
+    real = apart.RealClient
+
+    def made(scenario, streams, number, device="cpu"):
+        end = real(scenario, streams, number, device)
+        return wrap(end) if number == client and again() else end
+
+    apart.RealClient = made
+    try:
+        yield
     finally:
         apart.RealClient = real
 
@@ -157,9 +216,9 @@ def deployed(
     progress=False,
     **options,
 ):
-    """The run of a scenario with three clients on threads; `slow`: see `slowed`.
+    """The run of a scenario with three clients on threads, whose invariants hold.
 
-    `before`, `told`: called before and after they begin.
+    `slow`: see `slowed`; `before`, `told`: called before and after they begin.
     """
     crowd = crowd or Crowd()
 
@@ -173,11 +232,25 @@ def deployed(
     listening = listening or Listening(patience=QUICK, join_s=300.0)
     try:
         with slowed(**(slow or {})):
-            return serve(
+            real = serve(
                 plan, out, listening=listening, progress=progress, told=begin, **options
             )
     finally:
         crowd.end()
+    assert out is None or verify(out) == []
+    return real
+
+
+def returned(crowd, plan, out, listening, stop):
+    """The run of a server that `stop` interrupts, and that then goes on."""
+    crowd.begin("127.0.0.1", listening.port)
+    with pytest.raises(Interrupted):
+        serve(plan, out, listening=listening, progress=stop)
+    real = serve(plan, out, listening=listening, progress=False, resume=True)
+    crowd.end()
+    assert crowd.errors == {}
+    assert verify(out) == []
+    return real
 
 
 def free_port():

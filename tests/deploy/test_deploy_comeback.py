@@ -6,13 +6,12 @@ import time
 
 import deploy_worlds as worlds
 import pytest
-from test_deploy_loopback import CHANGES, assert_same_learning
+from test_deploy_loopback import CHANGES
 
 import simfed
-from simfed import Interrupted, RunFailed
+from simfed import RunFailed
 from simfed.deploy import Listening, Patience, serve
 from simfed.deploy.playing import Remote
-from simfed.learn import apart
 from simfed.verify import verify
 
 
@@ -30,8 +29,8 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(
     until that one is there, however long its coming takes.
     """
     plan = worlds.scenario(method="fedprox", rounds=5, downlink=downlink)
-    real_client, tasks = apart.RealClient, []
     crowd, joined, there = worlds.Crowd(), Remote.joined, threading.Event()
+    tasks = []
 
     def note(world, client):
         joined(world, client)
@@ -40,10 +39,7 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(
 
     monkeypatch.setattr(Remote, "joined", note)
 
-    class Dies:
-        def __init__(self, end):
-            self._end = end
-
+    class Dies(worlds.Wrapped):
         def work(self, parcel):
             tasks.append(parcel)
             if len(tasks) == 2:
@@ -52,20 +48,9 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(
                 raise Vanishes
             return self._end.work(parcel)
 
-        def __getattr__(self, name):
-            return getattr(self._end, name)
-
-    def made(scenario, streams, client, device="cpu"):
-        end = real_client(scenario, streams, client, device)
-        return Dies(end) if client == 1 and not tasks else end
-
-    monkeypatch.setattr(apart, "RealClient", made)
-    real = worlds.deployed(
-        plan,
-        tmp_path / "real",
-        crowd=crowd,
-        slow={"client_0": there},
-    )
+    slow = {"client_0": there}
+    with worlds.wrapped(1, Dies, lambda: not tasks):
+        real = worlds.deployed(plan, tmp_path / "real", crowd=crowd, slow=slow)
     rows = real.participations[real.participations["client"] == 1]
     assert isinstance(crowd.errors[1], Vanishes)
     assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]
@@ -73,7 +58,6 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(
     whole = rows["downlink_bytes"] > 0.9 * rows["downlink_bytes"].max()
     assert whole.sum() == (2 if downlink else len(rows))
     assert any("client 1 was gone" in warning for warning in real.manifest["warnings"])
-    assert verify(tmp_path / "real") == []
 
 
 @pytest.mark.parametrize(
@@ -94,29 +78,19 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(
     Without one they forget what they left unsent in the run that no longer counts.
     """
     plan = worlds.scenario(rounds=5, checkpoint={"every": 2}, **changes)
-    port = worlds.free_port()
-    listening = Listening(port=port, patience=worlds.QUICK, join_s=300.0)
-    crowd = worlds.Crowd(patience_s=120.0)
-    crowd.begin("127.0.0.1", port)
+    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
 
     def stop(round, time_s, accuracy):
         if round == stops_after:
             raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted):
-        worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
-    real = worlds.serve(
-        plan, tmp_path / "real", listening=listening, progress=False, resume=True
-    )
-    crowd.end()
-    assert crowd.errors == {}
-    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
-    assert verify(tmp_path / "real") == []
+    real = worlds.returned(worlds.Crowd(), plan, tmp_path / "real", listening, stop)
+    worlds.assert_same_learning(real, plan)
 
 
 @pytest.mark.parametrize("every", [0, 2])
 def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_it(
-    tmp_path, monkeypatch, every
+    tmp_path, every
 ):
     """`ef21` keeps nothing else: the run learns as if nothing had happened, whatever
     was saved. The server goes on once the other one is there, however long its coming
@@ -130,26 +104,15 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
         compression={"k": 500, "strategies": [{"ef21": {}}]},
         policy={"kind": "uniform", "strategy": "ef21(top-k)"},
     )
-    real_client, settled, crowd = apart.RealClient, [], worlds.Crowd()
-    merged = threading.Event()
+    settled, crowd, merged = [], worlds.Crowd(), threading.Event()
 
-    class Dies:
-        def __init__(self, end):
-            self._end = end
-
+    class Dies(worlds.Wrapped):
         def settle(self, label, fate):
             settled.append(label)
             if len(settled) == 3:
                 merged.wait()
                 raise Vanishes
             self._end.settle(label, fate)
-
-        def __getattr__(self, name):
-            return getattr(self._end, name)
-
-    def made(scenario, streams, client, device="cpu"):
-        end = real_client(scenario, streams, client, device)
-        return Dies(end) if client == 0 and not settled else end
 
     def replace(round, time_s, accuracy):
         if round == 3:
@@ -159,13 +122,13 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
             crowd.begin_again(0)
             worlds.wait_for(lambda: 0 in peers.there)
 
-    monkeypatch.setattr(apart, "RealClient", made)
-    with worlds.watched() as servers:
+    dying = worlds.wrapped(0, Dies, lambda: not settled)
+    with dying, worlds.watched() as servers:
         real = worlds.deployed(plan, tmp_path / "real", crowd=crowd, progress=replace)
     assert [*crowd.errors] == [0]
     assert isinstance(crowd.errors[0], Vanishes)
     assert (real.participations["outcome"] == "aggregated").all()
-    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    worlds.assert_same_learning(real, plan)
 
 
 def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
@@ -179,7 +142,7 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
         aggregation={"mode": "asynchronous", "concurrency": 3},
     )
     listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
-    crowd, merged = worlds.Crowd(patience_s=120.0), threading.Event()
+    merged = threading.Event()
 
     def stop(round, time_s, accuracy):
         if round == 3:
@@ -188,21 +151,13 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
             raise KeyboardInterrupt
 
     with worlds.slowed(client_2=merged) as ends:
-        crowd.begin("127.0.0.1", listening.port)
-        with pytest.raises(Interrupted):
-            worlds.serve(plan, tmp_path / "real", listening=listening, progress=stop)
-        real = worlds.serve(
-            plan, tmp_path / "real", listening=listening, progress=False, resume=True
-        )
-        crowd.end()
-    assert crowd.errors == {}
+        real = worlds.returned(worlds.Crowd(), plan, tmp_path / "real", listening, stop)
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
     left = [under_way(end) for end in ends]
     # it knows that that is lost
     assert not any(first.round in rounds for rounds in left)
     assert len(real.rounds) == 8
-    assert verify(tmp_path / "real") == []
 
 
 def under_way(end):
@@ -247,8 +202,7 @@ def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tm
     finally:
         for process in (*clients, server):
             process.kill()
-    real = simfed.load_run(tmp_path / "real")
-    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    worlds.assert_same_learning(simfed.load_run(tmp_path / "real"), plan)
     assert verify(tmp_path / "real") == []
 
 
@@ -328,7 +282,6 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
     assert rounds[1] == rounds[12] == "aggregated"
     assert {3, 4}.isdisjoint(rounds[rounds == "aggregated"].index)
     assert any("client 1 was gone" in line for line in real.manifest["warnings"])
-    assert verify(tmp_path / "real") == []
 
 
 def test_a_server_to_which_nobody_comes_says_how_many_came(tmp_path):

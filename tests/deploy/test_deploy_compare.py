@@ -187,6 +187,12 @@ def test_of_two_simulations_none_is_called_real(tmp_path, capsys):
     assert "<h3>real</h3>" not in text
 
 
+def fit(real, out, *more, kind="table"):
+    """`simfed calibrate fit` of a deployed run; its exit code."""
+    words = ["--kind", kind, "--out", str(out), *more]
+    return main(["calibrate", "fit", "--from", str(real), *words])
+
+
 NOT_TOLD = {
     "rounds.critical_phase",
     "rounds.saved_without_critical_s",
@@ -228,21 +234,7 @@ def test_a_deployed_run_becomes_a_profile_with_which_its_simulation_is_better(
 ):
     simulated, real = pair
     out = tmp_path / "calibration" / "here.yaml"
-    assert (
-        main(
-            [
-                "calibrate",
-                "fit",
-                "--from",
-                str(real),
-                "--kind",
-                "table",
-                "--out",
-                str(out),
-            ]
-        )
-        == 0
-    )
+    assert fit(real, out) == 0
     plan = tmp_path / "here.scenario.yaml"
     shutil.move(out.with_suffix(".scenario.yaml"), plan)
     assert yaml.safe_load(plan.read_text())["clients"][0]["device"]["profile"] == "here"
@@ -291,21 +283,7 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     """And a simulation of it takes these seconds."""
     _, real = pair
     out = tmp_path / "here.yaml"
-    assert (
-        main(
-            [
-                "calibrate",
-                "fit",
-                "--from",
-                str(real),
-                "--kind",
-                "table",
-                "--out",
-                str(out),
-            ]
-        )
-        == 0
-    )
+    assert fit(real, out) == 0
     said = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
     server = said["server"]["device"]["assume"]
     assert set(server) >= {"handling", "evaluation", "inference"}
@@ -323,19 +301,7 @@ def test_what_hosts_and_the_server_took_is_in_the_scenario_that_a_deployed_run_b
     evaluation_s = of_server.iloc[-1] - of_server.iloc[0]
     assert evaluation_s == pytest.approx(spans[tests]["seconds"].median(), rel=1e-3)
     assert set(again.spans["kind"]) >= {"handling", "evaluation"}
-    main(
-        [
-            "calibrate",
-            "fit",
-            "--from",
-            str(real),
-            "--no-host",
-            "--kind",
-            "table",
-            "--out",
-            str(out),
-        ]
-    )
+    fit(real, out, "--no-host")
     assert "handling" not in yaml.safe_load(out.read_text())
 
 
@@ -352,8 +318,7 @@ def test_a_fixed_policy_is_not_charged_for_the_losses_that_a_learning_one_waits_
     losses_s = (waits["finished_at_s"] - waits["started_at_s"]).median()
     assert losses_s > 0
     out = tmp_path / "here.yaml"
-    fit = ["calibrate", "fit", "--from", str(tmp_path / "real"), "--kind", "table"]
-    assert main([*fit, "--out", str(out)]) == 0
+    assert fit(tmp_path / "real", out) == 0
     of_plan = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())
     server = of_plan["server"]["device"]["assume"]
     said_s = float(str(server["losses"]).removesuffix(" ms")) / 1e3
@@ -380,18 +345,7 @@ def test_what_a_scenario_said_of_its_devices_gives_way_to_what_was_measured(tmp_
         worlds.scenario(method="fedavg", clients=clients), tmp_path / "real"
     )
     out = tmp_path / "here.yaml"
-    main(
-        [
-            "calibrate",
-            "fit",
-            "--from",
-            str(tmp_path / "real"),
-            "--kind",
-            "table",
-            "--out",
-            str(out),
-        ]
-    )
+    fit(tmp_path / "real", out)
     (group,) = yaml.safe_load(out.with_suffix(".scenario.yaml").read_text())["clients"]
     said = {name: s for name, s in group["device"]["assume"].items() if s is not None}
     assert said == {"auxiliary": "0.001 s"}
@@ -425,10 +379,7 @@ def test_under_a_quota_the_seconds_of_processors_are_the_measurements(tmp_path):
     ]
     assert (told[["training_s", "compression_s"]] > 0).all(axis=None)
     out = tmp_path / "here.yaml"
-    assert (
-        main(["calibrate", "fit", "--from", str(tmp_path / "real"), "--out", str(out)])
-        == 0
-    )
+    assert fit(tmp_path / "real", out, kind="law") == 0
     rows = pd.read_csv(out.with_suffix(".csv"))
     for quantity in ("training", "compression"):
         seconds = rows[rows["quantity"] == quantity]["seconds"]

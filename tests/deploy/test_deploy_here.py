@@ -10,7 +10,6 @@ from pathlib import Path
 
 import deploy_worlds as worlds
 import pytest
-from test_deploy_loopback import assert_same_learning
 
 import simfed
 from simfed import InputError
@@ -200,7 +199,7 @@ def test_a_warden_without_a_will_ends_at_once():
 def test_a_deployment_of_processes_learns_the_bits_of_the_simulation(tmp_path):
     plan = worlds.scenario(method="fedavg")
     real = deploy(plan, tmp_path / "real", progress=False)
-    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+    worlds.assert_same_learning(real, plan)
     assert verify(tmp_path / "real") == []
 
 

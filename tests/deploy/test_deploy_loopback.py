@@ -6,35 +6,8 @@ import deploy_worlds as worlds
 import numpy as np
 import pytest
 
-import simfed
 from simfed.learn import ChangesDown, ChangesHeld
 from simfed.learn.own_losses import OwnLosses
-from simfed.verify import verify
-
-LEARNED = {
-    "prototypes": None,
-    "participations": [
-        "round",
-        "client",
-        "prototype",
-        "model_version",
-        "arm",
-        "k",
-        "choice",
-        "outcome",
-        "staleness",
-        "merge",
-    ],
-    "clients": None,
-}
-
-
-def assert_same_learning(real, simulated):
-    for table, columns in LEARNED.items():
-        one, other = getattr(real, table), getattr(simulated, table)
-        if columns is not None:
-            one, other = one[columns], other[columns]
-        assert one.equals(other), table
 
 
 def assert_spans_fill_every_participation(real):
@@ -75,8 +48,7 @@ def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
 ):
     plan = worlds.scenario(**changes)
     real = worlds.deployed(plan, tmp_path / "real")
-    assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
-    assert verify(tmp_path / "real") == []
+    worlds.assert_same_learning(real, plan)
     assert real.manifest["mode"] == "deployed"
     assert set(real.manifest["clocks"]) == {"0", "1", "2"}
     assert_spans_fill_every_participation(real)
@@ -100,11 +72,9 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
         policy={"kind": "uniform", "strategy": "random-k"},
     )
     real = worlds.deployed(plan, tmp_path / "real")
-    simulated = simfed.run(plan, progress=False, workers=1)
+    simulated = worlds.assert_same_learning(real, plan)
     assert real.rounds["rolled_back"].equals(simulated.rounds["rolled_back"])
     assert 0 < real.rounds["rolled_back"].sum() < 6
-    assert_same_learning(real, simulated)
-    assert verify(tmp_path / "real") == []
 
 
 def test_a_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
@@ -114,7 +84,6 @@ def test_a_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
     )
     real = worlds.deployed(plan, tmp_path / "real")
     assert real.participations["reward"].isna().all()
-    assert verify(tmp_path / "real") == []
 
 
 def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_path):
@@ -136,7 +105,6 @@ def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_
     )
     assert set(real.clients["client"]) == {0, 1}
     assert real.clients["auc"].between(0, 1).all()
-    assert verify(tmp_path / "real") == []
 
 
 CHANGES = {"compression": {"k": 300, "strategy": "top-k"}}
@@ -162,11 +130,9 @@ def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
         safeguard={"rollback": {"threshold": 1.0, "max_consecutive": 2}},
     )
     real = worlds.deployed(plan, tmp_path / "real")
-    simulated = simfed.run(plan, progress=False, workers=1)
+    simulated = worlds.assert_same_learning(real, plan)
     assert 0 < real.rounds["rolled_back"].sum() < 8
-    assert_same_learning(real, simulated)
     assert_changes_travelled(real, simulated)
-    assert verify(tmp_path / "real") == []
 
 
 @pytest.mark.long
@@ -208,7 +174,6 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
     longest_s = 1.2 if mode["mode"] == "deadline" else 0.5
     slow = {"client_0": 0.1, "client_1": 0.15, "client_2": longest_s}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
-    assert verify(tmp_path / "real") == []
     assert "failed" not in set(real.participations["outcome"])
     assert all(weights.equal(sent[said["version"]]) for said, weights in arrived)
     behind = {said["version"] - said["held"] for said, _ in arrived if said["changes"]}
@@ -238,8 +203,8 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
             "compression": {"k": 300, "strategy": strategy, "index_code": "seeded"}
         },
     )
-    real, simulated = worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
-    assert_same_learning(real, simulated)
+    real = worlds.deployed(plan)
+    simulated = worlds.assert_same_learning(real, plan)
     assert real.participations["gain"].equals(simulated.participations["gain"])
 
 
@@ -266,9 +231,7 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
 )
 def test_every_method_learns_the_bits_of_the_simulation(method):
     plan = worlds.scenario(method=method)
-    assert_same_learning(
-        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
-    )
+    worlds.assert_same_learning(worlds.deployed(plan), plan)
 
 
 @pytest.mark.long
@@ -295,9 +258,7 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
         compression={"k": 500, "strategies": [strategy], "index_code": "rice"},
         policy={"kind": "uniform", "strategy": codec_from_spec(strategy).label},
     )
-    assert_same_learning(
-        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
-    )
+    worlds.assert_same_learning(worlds.deployed(plan), plan)
 
 
 def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
@@ -310,9 +271,7 @@ def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
         compression={"k": 500, "strategies": [layers], "index_code": "seeded"},
         policy={"kind": "uniform", "strategy": codec_from_spec(layers).label},
     )
-    assert_same_learning(
-        worlds.deployed(plan), simfed.run(plan, progress=False, workers=1)
-    )
+    worlds.assert_same_learning(worlds.deployed(plan), plan)
 
 
 @pytest.mark.long
@@ -323,7 +282,6 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
     tau_s = rows["training_s"] + rows["compression_s"] + rows["uplink_s"]
     assert np.allclose(rows["gain"] / tau_s, rows["reward_raw"], rtol=1e-9)
     assert (rows.groupby("client")["reward"].nunique() > 1).all()
-    assert verify(tmp_path / "real") == []
 
 
 def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(
@@ -360,33 +318,3 @@ def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
     sent_bytes = rows[rows["round"] == 1]["downlink_bytes"]
     assert (sent_bytes > 0.99 * sent_bytes.max()).all()  # to client 2 as well
     assert (real.rounds["duration_s"] >= 1.5).all()
-    assert verify(tmp_path / "real") == []
-
-
-@pytest.mark.long
-def test_the_first_arrivals_are_merged_and_the_late_one_later(tmp_path):
-    plan = worlds.scenario(
-        rounds=4,
-        aggregation={"mode": "first", "over_selection": 0.5, "late": "merge"},
-        participation={"clients_per_round": 2},
-    )
-    slow = {"client_0": 0.2, "client_1": 0.2, "client_2": 0.7}
-    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
-    rows = real.participations
-    assert "late" in set(rows[rows["client"] == 2]["outcome"])
-    assert (rows[rows["outcome"] == "late"]["staleness"] > 0).all()
-    assert verify(tmp_path / "real") == []
-
-
-@pytest.mark.long
-def test_a_buffer_fills_while_a_slow_client_is_still_at_work(tmp_path):
-    plan = worlds.scenario(
-        rounds=4,
-        method="fedbuff",
-        aggregation={"mode": "buffered", "buffer": 2, "concurrency": 3},
-    )
-    slow = {"client_0": 0.1, "client_1": 0.1, "client_2": 0.5}
-    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
-    assert len(real.rounds) == 4
-    assert real.participations["staleness"].max() > 0
-    assert verify(tmp_path / "real") == []

@@ -8,9 +8,7 @@ import threading
 
 import deploy_worlds as worlds
 import pytest
-from test_deploy_loopback import assert_same_learning
 
-import simfed
 from simfed import InputErrors, Interrupted
 from simfed.deploy import Listening, peers
 from simfed.experiment import check_parts
@@ -123,4 +121,4 @@ def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
     assert all("no server for" in str(error) for error in crowd.errors.values())
     plain = plan.aggregation.mode == "synchronous" and plan.clients[0].failure is None
     if plain and plan.policy.kind == "uniform" and not cuts:
-        assert_same_learning(real, simfed.run(plan, progress=False, workers=1))
+        worlds.assert_same_learning(real, plan)

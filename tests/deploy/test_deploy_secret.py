@@ -101,8 +101,7 @@ def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_c
         talk = asyncio.ensure_future(
             talks.take_part(await talks.welcomed(server.address, ssl=trusting))
         )
-        while not server.joined:
-            await asyncio.sleep(0.01)
+        await talks.until(lambda: server.joined)
         thief = await talks.connected(server.address, life="f" * 16, ssl=trusting)
         with pytest.raises(Gone, match="client 0 is here already"):
             await thief.receive()
@@ -111,7 +110,7 @@ def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_c
         talk.cancel()
 
     with talks.Server(tls=server_tls) as server:
-        asyncio.run(asyncio.wait_for(steal(server), 30))
+        talks.soon(steal(server), 30)
     changed = talks.Server("another-secret-as-long", tls=server_tls)
     with changed as server, pytest.raises(Refused, match="the token is another one"):
         join(*server.address, 0, token=talks.TOKEN, tls=trusting, patience_s=120.0)
@@ -131,7 +130,7 @@ def test_silent_connections_before_tls_keep_nobody_out(made):
         return held
 
     with talks.Server(tls=load_server_tls(*made["ours"])) as server:
-        assert asyncio.run(asyncio.wait_for(crowd(server), 30)) == 15
+        assert talks.soon(crowd(server), 30) == 15
 
 
 def test_client_speaks_tls_to_another_machine_without_being_told(monkeypatch):

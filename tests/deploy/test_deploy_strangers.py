@@ -18,7 +18,9 @@ from deploy_talks import (
     TOKEN,
     Server,
     connected,
+    soon,
     take_part,
+    until,
     welcomed,
 )
 from websockets.exceptions import InvalidStatus
@@ -115,17 +117,16 @@ def test_silent_connections_keep_nobody_out(server, addresses, held):
 
     async def join_and_see():
         talk = asyncio.ensure_future(take_part(await welcomed(server.address)))
-        while not server.joined:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.joined)
         talk.cancel()
         return server.strangers
 
-    assert asyncio.run(asyncio.wait_for(join_and_see(), 20)) == held
+    assert soon(join_and_see()) == held
     for connection in silent:
         connection.close()
 
 
-async def _say(server, *sent, text=None):
+async def _say(server, *sent, text):
     """Why the server hangs up on a client that says this."""
     wire = await welcomed(server.address)
     for data in sent:
@@ -145,6 +146,7 @@ async def _end(wire):
 @pytest.mark.parametrize(
     ("sent", "code", "why"),
     [
+        ([b"\xff"], 1007, ""),
         (["a text"], 1008, "a text came, where messages are bytes"),
         ([b"\xff\xfe"], 1008, "a message without facts in its first 1,048,576 bytes"),
         ([b"[1]\n"], 1008, "a message whose facts cannot be read"),
@@ -160,15 +162,11 @@ async def _end(wire):
 def test_client_that_talks_nonsense_is_hung_up_on_with_a_sentence(
     server, sent, code, why
 ):
-    said = asyncio.run(asyncio.wait_for(_say(server, *sent), 20))
+    # that is none, though it is sent as one
+    said = soon(_say(server, *sent, text=True if code == 1007 else None))
     assert said[0] == code
     assert why in said[1]
     assert server.peers.there == []
-
-
-def test_text_that_is_none_is_hung_up_on(server):
-    code, _ = asyncio.run(asyncio.wait_for(_say(server, b"\xff", text=True), 20))
-    assert code == 1007
 
 
 def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
@@ -178,12 +176,11 @@ def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
             b"\x82\xff" + (10**10).to_bytes(8, "big") + bytes(1000)
         )
         code, _ = await _end(wire)
-        while not server.refused:  # once the connection is closed at that end, too
-            await asyncio.sleep(0.01)
+        await until(lambda: server.refused)
         return code
 
     tracemalloc.start()
-    code = asyncio.run(asyncio.wait_for(announce(), 20))
+    code = soon(announce())
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert code == 1009
@@ -203,7 +200,7 @@ def test_one_client_cannot_be_there_twice(server):
         for wire in (first, again):
             await wire.close()
 
-    asyncio.run(asyncio.wait_for(twice(), 20))
+    soon(twice())
 
 
 def test_silent_client_is_gone():
@@ -212,15 +209,13 @@ def test_silent_client_is_gone():
     async def fall_asleep():
         wire = await welcomed(server.address)
         talk = asyncio.ensure_future(take_part(wire))
-        while not server.joined:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.joined)
         wire.connection.transport.pause_reading()
-        while not server.left:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.left)
         talk.cancel()
 
     with Server(patience=HASTE) as server:
-        asyncio.run(asyncio.wait_for(fall_asleep(), 20))
+        soon(fall_asleep())
     assert server.left == ["nothing came for 0.8 s"]
 
 
@@ -236,19 +231,18 @@ def test_client_that_asks_and_does_not_read_is_hung_up_on(server):
             while transport.get_write_buffer_size() and not transport.is_closing():
                 await asyncio.sleep(0.001)
 
-    asyncio.run(asyncio.wait_for(flood(), 60))
+    soon(flood(), 60)
 
 
 def test_client_that_is_ready_again_is_refused(server):
     async def twice():
         wire = await welcomed(server.address)
         talk = asyncio.ensure_future(take_part(wire))
-        while not server.joined:
-            await asyncio.sleep(0.01)
+        await until(lambda: server.joined)
         await wire.send(Message("ready"))
         return (await talk)[-1]
 
-    end = asyncio.run(asyncio.wait_for(twice(), 20))
+    end = soon(twice())
     assert (end.code, str(end)) == (1008, "a message 'ready' that no client sends")
     assert server.joined == [0]
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from flwr.app import Array, ArrayRecord, Message, MetricRecord, RecordDict
+from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.client import NumPyClient
 from flwr.clientapp import ClientApp
 from flwr.common import ndarrays_to_parameters
@@ -89,46 +89,6 @@ def average(grid: Any, context: Any) -> None:
     start = ArrayRecord(model().state_dict())
     result = strategy.start(grid, start, num_rounds=ROUNDS)
     finals.append([array.numpy() for array in result.arrays.values()])
-
-
-asynchronous = ServerApp()
-
-
-@asynchronous.main()
-def mix(grid: Any, context: Any) -> None:
-    """Push and pull: each reply is mixed in by itself, its node asked again.
-
-    By partition, so that what comes out does not hang on who is first.
-    """
-    import time
-
-    arrays = ArrayRecord(model().state_dict())
-    while len(list(grid.get_node_ids())) < 4:
-        time.sleep(0.1)
-    nodes = sorted(grid.get_node_ids())
-    weights: dict[int, ArrayRecord] = dict.fromkeys(nodes, arrays)
-    left = dict.fromkeys(nodes, ROUNDS)
-    waiting: set[str] = set()
-    for node in nodes:
-        content = RecordDict({"arrays": weights[node]})
-        waiting |= set(grid.push_messages([Message(content, node, "train")]))
-    while waiting:
-        for reply in grid.pull_messages(waiting):
-            waiting.discard(reply.metadata.reply_to_message_id)
-            node = reply.metadata.src_node_id
-            old, new = weights[node], reply.content["arrays"]
-            mixed = {k: 0.5 * (old[k].numpy() + new[k].numpy()) for k in old}
-            weights[node] = ArrayRecord({k: Array(v) for k, v in mixed.items()})
-            left[node] -= 1
-            if left[node]:
-                content = RecordDict({"arrays": weights[node]})
-                waiting |= set(grid.push_messages([Message(content, node, "train")]))
-        time.sleep(0.1)
-    sums = sum(
-        np.concatenate([a.numpy().ravel() for a in w.values()])
-        for w in weights.values()
-    )
-    finals.append([np.asarray(sums)])
 
 
 # ---- as written before messages: a client class, a strategy of `flwr.server.strategy`

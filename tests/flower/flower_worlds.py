@@ -83,6 +83,12 @@ def to(node: int, content: Any = None, kind: str = "train", **more: Any) -> Any:
     return Message(payload() if content is None else content, node, kind, **more)
 
 
+def ask(grid: Any, kind: str = "train", **options: Any) -> list[Any]:
+    """The replies of all nodes that are there."""
+    asked = [to(node, kind=kind) for node in grid.get_node_ids()]
+    return list(grid.send_and_receive(asked, **options))
+
+
 def ask_everybody_twice(grid: Any, context: Any) -> None:
     """What a server app does that sends as much to every node, and waits for 30 s at
     most.

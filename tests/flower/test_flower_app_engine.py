@@ -15,7 +15,6 @@ import simfed
 ROOT = Path(__file__).resolve().parents[2]
 APPS = {
     "fedavg": (apps.fedavg, apps.torch_client),
-    "asynchronous": (apps.asynchronous, apps.torch_client),
     "classic": (apps.classic, apps.classic_client),
 }
 

@@ -148,6 +148,11 @@ def test_a_folder_that_is_no_app_is_said(app, capsys):
             ("from flwr.app", "from flwr.ap"),
             ("a ServerApp that can be imported"),
         ),
+        (
+            "apps.py",
+            ("from", "import no_such_module\nfrom"),
+            "(what the app needs is in",
+        ),
     ],
 )
 def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentence):
@@ -237,12 +242,6 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
     said = capsys.readouterr().err
     assert "2 of 4 runs failed" in said
     assert "the server app raised OSError: no more" in said
-    silent = right.replace(
-        "    assert context", ("    raise OSError('no data')\n    assert context")
-    )
-    code.write_text(silent)
-    assert main(arguments) == 1
-    assert "messages failed: node 0 raised OSError: no data" in capsys.readouterr().err
     code.write_text(right)
     assert main(arguments) == 0
 
@@ -283,15 +282,6 @@ def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(
     code.write_text(ends.replace("grid.get_node_ids()", nodes) + WAITING)
     assert command(app) == 1
     assert sentence in capsys.readouterr().err
-
-
-def test_an_app_that_needs_what_is_not_installed_is_said_with_its_cure(app, capsys):
-    code = next(app.rglob("apps.py"))
-    code.write_text("import no_such_module\n" + code.read_text())
-    assert command(app) == 2
-    said = capsys.readouterr().err
-    assert "No module named 'no_such_module'" in said
-    assert f"pip install {app}" in said
 
 
 def test_a_fleet_of_another_size_than_the_app_names_is_said(app):

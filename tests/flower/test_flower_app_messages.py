@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import time
 
 import numpy as np
 import pytest
-from flower_worlds import DEVICE, client, fleet, payload, play, to
+from flower_worlds import DEVICE, ask, client, fleet, payload, play, to
 from flwr.common.constant import ErrorCode
 
 from simfed import InputError, RunFailed
 
 
 def ask_all(grid, context):
-    replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+    replies = ask(grid)
     sum(i * i for i in range(20_000) for _ in replies)
 
 
@@ -49,40 +50,22 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
     )
 
 
-def test_replies_come_in_the_order_of_their_arrival(tmp_path):
-    seen = []
+def count(message, context):
+    """An app whose state is how many messages its node has worked on."""
+    from flwr.app import MetricRecord
 
-    def main(grid, context):
-        nodes = grid.get_node_ids()
-        waiting = set(grid.push_messages([to(node) for node in nodes]))
-        while waiting:
-            for reply in grid.pull_messages(waiting):
-                seen.append((nodes.index(reply.metadata.src_node_id), time.monotonic()))
-                waiting.discard(reply.metadata.reply_to_message_id)
-            time.sleep(0.5)
-
-    groups = [
-        {"device": {"profile": "x86-2core-vm", "speed": s}} for s in (0.25, 1, 0.5)
-    ]
-    run = play(main, fleet(*groups), tmp_path)
-    assert seen == [(1, 1.0), (2, 2.0), (0, 4.0)]
-    assert run.rounds["finished_at_s"].tolist() == [4.5]
+    seen = context.state.get("seen", {"n": 0})["n"] + 1
+    context.state["seen"] = MetricRecord({"n": seen})
+    return payload(seen)
 
 
 def test_a_node_handles_one_message_after_another_and_keeps_its_state(tmp_path):
-    from flwr.app import MetricRecord, RecordDict
-
-    def count(message, context):
-        before = context.state.get("seen", {"n": 0})["n"]
-        context.state["seen"] = MetricRecord({"n": before + 1})
-        return RecordDict({"metrics": MetricRecord({"n": before + 1})})
-
     replies = []
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
         for reply in grid.send_and_receive([to(node), to(node), to(node)]):
-            replies.append(reply.content["metrics"]["n"])
+            replies.append(reply.content["metrics"]["v"])
 
     run = play(main, fleet({}), tmp_path, client(count))
     assert replies == [1, 2, 3]
@@ -92,13 +75,6 @@ def test_a_node_handles_one_message_after_another_and_keeps_its_state(tmp_path):
 
 def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
     """It goes away in the middle of its second message."""
-    from flwr.app import MetricRecord, RecordDict
-
-    def count(message, context):
-        before = context.state.get("seen", {"n": 0})["n"]
-        context.state["seen"] = MetricRecord({"n": before + 1})
-        return RecordDict({"metrics": MetricRecord({"n": before + 1})})
-
     trace = tmp_path / "online.csv"
     trace.write_text("client,from_s,to_s\n0,0,1.5\n0,100,1000\n")
     seen = []
@@ -108,7 +84,7 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
         for _ in range(2):
             (reply,) = grid.send_and_receive([to(node)])
             seen.append(
-                reply.content["metrics"]["n"]
+                reply.content["metrics"]["v"]
                 if reply.has_content()
                 else reply.error.code
             )
@@ -116,7 +92,7 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
         while not grid.get_node_ids():
             time.sleep(10)
         (reply,) = grid.send_and_receive([to(node)])
-        seen.append(reply.content["metrics"]["n"])
+        seen.append(reply.content["metrics"]["v"])
 
     world = fleet({"availability": {"trace": str(trace)}})
     run = play(main, world, tmp_path, client(count))
@@ -152,24 +128,6 @@ def test_a_timeout_leaves_the_late_reply_to_be_pulled_later(tmp_path):
     }
 
 
-def test_a_reply_of_an_earlier_exchange_is_late(tmp_path):
-    def main(grid, context):
-        nodes = grid.get_node_ids()
-        (late,) = grid.push_messages([to(nodes[1])])
-        for _ in range(2):
-            assert len(list(grid.send_and_receive([to(nodes[0])]))) == 1
-        while not list(grid.pull_messages([late])):
-            time.sleep(1)
-
-    groups = [{}, {"device": {"profile": "x86-2core-vm", "speed": 0.25}}]
-    run = play(main, fleet(*groups), tmp_path)
-    rows = run.participations[
-        ["round", "client", "outcome", "staleness"]
-    ].values.tolist()
-    assert rows == [[1, 0, "aggregated", 0], [2, 0, "aggregated", 0], [1, 1, "late", 1]]
-    assert run.rounds["late"].tolist() == [0, 1]
-
-
 def test_a_message_expires_by_its_ttl(tmp_path):
     seen = []
 
@@ -191,7 +149,7 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
     seen = []
 
     def main(grid, context):
-        replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
+        replies = ask(grid)
         seen.extend(
             (reply.error.code, ("no data here") in reply.error.reason)
             for reply in replies
@@ -220,7 +178,7 @@ def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
     def main(grid, context):
         began = time.time()
         time.sleep(3600)
-        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+        ask(grid)
         told.append(("server", time.time() - began))
 
     began = time.monotonic()
@@ -308,7 +266,7 @@ def test_a_price_that_no_message_had_is_said_and_a_metric_missed_by_name(tmp_pat
 def test_the_servers_own_work_is_declared_per_exchange(tmp_path):
     def main(grid, context):
         for _ in range(2):
-            list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+            ask(grid)
 
     server = {"computing": {"kind": "declared", "seconds": "0.25 * replies"}}
     run = play(main, fleet(server=server), tmp_path)
@@ -344,9 +302,7 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
     from flwr.app import MetricRecord, RecordDict
 
     def main(grid, context):
-        list(
-            grid.send_and_receive([to(n, kind="evaluate") for n in grid.get_node_ids()])
-        )
+        ask(grid, "evaluate")
 
     def measure(message, context):
         first = context.node_config["partition-id"] == 0
@@ -369,18 +325,14 @@ def test_results_do_not_depend_on_how_many_processes_work(tmp_path, asks):
     """
     import random
 
-    from flwr.app import MetricRecord
-
     def draw(message, context):
         if random.random() < 0.1:
             raise ValueError("unlucky")
-        content = payload(float(np.random.rand()))  # noqa: NPY002
+        content = count(message, context)
+        content["metrics"]["drawn"] = float(np.random.rand())  # noqa: NPY002
         if asks:
             time.sleep(0.25)
-            content["metrics"]["v"] = time.monotonic()
-        seen = context.state.get("seen", {"n": 0})["n"] + 1
-        context.state["seen"] = MetricRecord({"n": seen})
-        content["metrics"]["seen"] = seen
+            content["metrics"]["at"] = time.monotonic()
         return content
 
     def main(grid, context):
@@ -455,9 +407,7 @@ def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
 def test_work_on_nodes_can_fail_and_the_server_waits_in_vain(tmp_path):
     def main(grid, context):
         for _ in range(4):
-            list(
-                grid.send_and_receive([to(n) for n in grid.get_node_ids()], timeout=30)
-            )
+            ask(grid, timeout=30)
 
     world = fleet({"count": 10, "failure": {"training": 0.2, "upload": 0.2}})
     run = play(main, world, tmp_path)
@@ -529,9 +479,7 @@ def test_measured_seconds_of_an_app_that_raises_are_charged(tmp_path):
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
 def test_work_that_metered_computing_cannot_see_ends_the_run(tmp_path, kind):
     def main(grid, context):
-        list(
-            grid.send_and_receive([to(node, kind=kind) for node in grid.get_node_ids()])
-        )
+        ask(grid, kind)
 
     with pytest.raises(
         RunFailed, match=f"type {kind} cannot be charged 0 s: it does nothing"
@@ -555,11 +503,7 @@ def test_a_price_that_comes_to_nothing_ends_the_run(tmp_path):
 
 def test_other_messages_that_cost_nothing_are_named(tmp_path):
     def main(grid, context):
-        list(
-            grid.send_and_receive(
-                [to(node, kind="query") for node in grid.get_node_ids()]
-            )
-        )
+        ask(grid, "query")
 
     server = {"device": DEVICE}
     run = play(main, fleet(computing="metered", server=server), tmp_path)
@@ -628,7 +572,8 @@ def test_a_forgotten_reply_may_arrive_in_a_later_exchange_and_be_looked_for_afte
     groups = [{}, {"device": {"profile": DEVICE, "speed": 0.5}}]
     run = play(main, fleet(*groups), tmp_path)
     (row,) = run.participations[run.participations["client"] == 1].itertuples()
-    assert (row.outcome, row.round, row.merge) == ("late", 1, 2)
+    assert (row.outcome, row.round, row.merge, row.staleness) == ("late", 1, 2, 1)
+    assert run.rounds["late"].tolist() == [0, 1, 0, 0, 0]
 
 
 def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
@@ -687,11 +632,22 @@ def test_nodes_have_settings_of_their_group_and_of_their_own(tmp_path):
     }
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
-    def end(message, context):
+def leave_without_clean_up():
+    child = os.fork()
+    if child == 0:
+        os._exit(0)  # a process that the app made ends as ever
+    assert os.waitpid(child, 0)[1] == 0
+    os._exit(3)
+
+
+@pytest.mark.parametrize(
+    ("end", "status", "workers"),
+    [(sys.exit, "7", 1), (sys.exit, "7", 2), (leave_without_clean_up, "3", 1)],
+)
+def test_an_app_that_ends_its_process_ends_its_node(tmp_path, end, status, workers):
+    def work(message, context):
         if context.node_config["partition-id"] == 1:
-            raise SystemExit("no data here")
+            end(*[7] * (end is sys.exit))
         return message.content
 
     seen = []
@@ -703,7 +659,9 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
             codes = [reply.error.code if reply.has_error() else 0 for reply in replies]
             seen.append((codes, time.monotonic(), len(list(grid.get_node_ids()))))
 
-    run = play(main, fleet(), tmp_path, client(end), workers=workers)
+    leaves = os._exit
+    run = play(main, fleet(), tmp_path, client(work), workers=workers)
+    assert os._exit is leaves
     gone = ErrorCode.NODE_UNAVAILABLE
     # charged nothing as it is an error, then two heartbeats; the next message is
     # refused at once
@@ -711,31 +669,9 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, workers):
     outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
     assert outcomes == {0: ["aggregated"] * 2, 1: ["dropped"]}
     assert (
-        "node 1 ended its process, and so is gone (SystemExit: no data here)"
+        f"node 1 ended its process, and so is gone (SystemExit: {status})"
         in run.manifest["warnings"]
     )
-
-
-def test_an_app_that_leaves_without_clean_up_ends_its_node_and_no_more(tmp_path):
-    def leave(message, context):
-        child = os.fork()
-        if child == 0:
-            os._exit(0)  # a process that the app made ends as ever
-        assert os.waitpid(child, 0)[1] == 0
-        if context.node_config["partition-id"] == 1:
-            os._exit(3)
-        return message.content
-
-    codes = []
-
-    def main(grid, context):
-        replies = grid.send_and_receive([to(node) for node in grid.get_node_ids()])
-        codes.extend(reply.error.code if reply.has_error() else 0 for reply in replies)
-
-    leaves = os._exit
-    play(main, fleet(), tmp_path, client(leave))
-    assert codes == [0, ErrorCode.NODE_UNAVAILABLE]
-    assert os._exit is leaves
 
 
 def test_a_killed_process_ends_its_node_alone(tmp_path):

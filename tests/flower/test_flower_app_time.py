@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 
 import pytest
 import torch
-from flower_worlds import DEVICE, client, fleet, payload, play, to
+from flower_worlds import DEVICE, ask, client, fleet, payload, play, to
 
 from simfed import RunFailed
 from simfed.flower.work import NodeClock
@@ -26,7 +26,7 @@ SPEEDS = tuple(
 
 
 def ask_all(grid, context):
-    replies = list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+    replies = ask(grid)
     told.append([reply.content["metrics"]["v"] for reply in replies])
 
 
@@ -292,7 +292,7 @@ def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path, monkeypatch, s
                 futures = [pool.submit(nap, number) for number in range(4)]
                 assert futures[3].cancel()
             told.append(time.monotonic())
-        list(grid.send_and_receive([to(node) for node in grid.get_node_ids()]))
+        ask(grid)
 
     play(main, fleet({}), tmp_path)
     assert told == [2.0, 4.0]

@@ -168,6 +168,15 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
             assert run.participations["start_s"].tolist() == pytest.approx(seconds)
     assert main(["verify", str(run.path)]) == 0
 
+    write_work(work_file(law("0.5")), path)  # no start was measured
+    capsys.readouterr()
+    assert command(app, "--overwrite", quiet=()) == 0
+    assert "not charged: none was measured" in capsys.readouterr().out
+    run = open_run(app.parent / "run")
+    assert run.manifest["start"] is None
+    assert "start_s" not in run.participations
+    assert "without_starts_s" not in run.summary
+
 
 def test_metered_computing_has_the_level_of_the_apps_own_work_file(app):
     """What one play counted took so long: messages of the same take as long."""
@@ -200,20 +209,6 @@ def test_metered_computing_has_the_level_of_the_apps_own_work_file(app):
     assert "start_s" not in run.participations
     assert not [w for w in run.manifest["warnings"] if "seconds are relative" in w]
     assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
-
-
-def test_a_start_that_nobody_measured_is_said_not_to_be_charged(app, capsys):
-    path = app.parent / "my.work.yaml"
-    write_work(work_file(law("0.5")), path)
-    assert command(app, "--work", str(path), quiet=()) == 0
-    (line,) = [
-        x for x in capsys.readouterr().out.splitlines() if x.startswith("nodes' starts")
-    ]
-    assert "not charged: none was measured" in line
-    run = open_run(app.parent / "run")
-    assert run.manifest["start"] is None
-    assert "start_s" not in run.participations
-    assert "without_starts_s" not in run.summary
 
 
 def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, capsys):

@@ -77,6 +77,13 @@ def played(
     return rows
 
 
+def row(play, nodes, work_s, config=CONFIG, *, kind="train", node=None, **reply):
+    """One message of a play, whose reply has these numbers."""
+    numbers = {name.replace("_", "-"): value for name, value in reply.items()}
+    visible = Visible(kind, reply=numbers, node_config=node or {})
+    return MessageRow(play, visible, config, nodes, work_s)
+
+
 def take_least(first, second):
     """Rows of plays that were made twice."""
     return [
@@ -113,16 +120,11 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to(cost, off):
 
 
 def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
-    (law,) = fit_kinds(
-        played(scatter=0.0), [(f"play {number}") for number in range(len(PLAYS))]
-    )
-    assert [line.play for line in law.plays] == [
-        (f"play {number}") for number in range(len(PLAYS))
-    ]
-    first, of_first_s = (
-        law.plays[0],
-        [seconds(200 + 10 * node, 1, 32) for node in range(4)],
-    )
+    names = [f"play {number}" for number in range(len(PLAYS))]
+    (law,) = fit_kinds(played(scatter=0.0), names)
+    assert [line.play for line in law.plays] == names
+    first = law.plays[0]
+    of_first_s = [seconds(200 + 10 * node, 1, 32) for node in range(4)]
     assert first.messages == 8  # two of each node, the first one not among them
     assert first.measured == pytest.approx(np.mean(of_first_s), rel=1e-3)
     for line in law.plays:
@@ -133,9 +135,7 @@ def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
 def test_rows_that_are_as_many_in_all_plays_have_a_range():
     """So that a run over ten times as many says that it is outside of it."""
     rows = [
-        MessageRow(
-            play, Visible("train", {}, {"num-examples": 500}), CONFIG, nodes, 0.2
-        )
+        row(play, nodes, 0.2, num_examples=500)
         for play, nodes in enumerate((4, 8, 16))
         for _ in range(8)
     ]
@@ -174,13 +174,10 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
         for number in range(2 * nodes):
             samples = 3200 // nodes
             work_s = 1e-3 * samples * (1 + 0.03 * rng.standard_normal())
-            visible = Visible("train", {}, {"num-examples": samples})
-            more = {"round": number // nodes, "repeats": (work_s, work_s * slower)}
-            rows.append(
-                MessageRow(
-                    play, visible, CONFIG, nodes, work_s, first=not number, **more
-                )
-            )
+            plain = row(play, nodes, work_s, num_examples=samples)
+            repeats = work_s, work_s * slower
+            turn = number // nodes
+            rows.append(replace(plain, first=not number, round=turn, repeats=repeats))
     (law,) = fit_kinds(rows)
     assert law.names == {"num_examples"}
     assert read_arithmetic(law.seconds)({"num_examples": 600}) == pytest.approx(
@@ -191,13 +188,7 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
 def test_how_far_a_law_is_off_is_not_drawn_as_chance():
     """Scatter is that of alike messages of a play, however the law fits other plays."""
     rows = [
-        MessageRow(
-            play,
-            Visible("train"),
-            {**CONFIG, **changes},
-            nodes,
-            work_s * np.exp(0.02 * n),
-        )
+        row(play, nodes, work_s * np.exp(0.02 * n), {**CONFIG, **changes})
         for play, (nodes, changes) in enumerate(PLAYS)
         for work_s in [0.1 if play % 2 else 0.2]  # which nothing that one sees explains
         for n in np.random.default_rng(play).standard_normal(12)
@@ -221,8 +212,7 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
             for _ in range(3 * nodes):
                 work_s = budget_s * (1 - 0.3 * rng.random() * rng.integers(2))
                 steps = int(work_s * steps_per_s * np.exp(0.1 * rng.standard_normal()))
-                visible = Visible("train", {}, {"steps": steps})
-                yield MessageRow(number, visible, CONFIG, nodes, work_s)
+                yield row(number, nodes, work_s, steps=steps)
 
     (law,) = fit_kinds(take_least(list(play()), list(play())))
     assert "steps" in law.names
@@ -232,11 +222,7 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
 def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
     waited_s, waits
 ):
-    rows = [
-        MessageRow(0, Visible("train", {}, {}), CONFIG, 4, 0.2, waited_s)
-        for _ in range(8)
-    ]
-    (law,) = fit_kinds(rows)
+    (law,) = fit_kinds([replace(row(0, 4, 0.2), waited_s=waited_s)] * 8)
     assert law.waits == waits
 
 
@@ -253,7 +239,7 @@ def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
 def test_work_for_nodes_grows_with_them_or_with_their_square(cost, names):
     rng = np.random.default_rng(2)
     rows = [
-        MessageRow(play, Visible("query"), config, nodes, work_s)
+        row(play, nodes, work_s, config, kind="query")
         for play, (nodes, changes) in enumerate([*PLAYS, (4, {}), (4, {})])
         for config in [{**CONFIG, **changes}]
         for work_s in cost(nodes, config["local-epochs"])
@@ -278,13 +264,7 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
         *played(lambda *_: 0.3, kind="train.sum"),
     ]
     dated = [
-        MessageRow(
-            r.play,
-            Visible("evaluate", {"at": str(n)}, r.visible.reply),
-            r.run_config,
-            4,
-            0.2,
-        )
+        replace(r, visible=Visible("evaluate", {"at": str(n)}, r.visible.reply))
         for n, r in enumerate(rows[:40])
     ]
     laws = {law.title: law for law in fit_kinds([*rows, *dated])}
@@ -309,15 +289,10 @@ def test_a_number_of_unlike_nodes_sizes_their_messages():
     Its play has no one value of it.
     """
     rows = [
-        MessageRow(
-            play,
-            Visible("train", node_config={"rows": factor * (100 + 50 * (node % 3))}),
-            CONFIG,
-            nodes,
-            2e-4 * factor * (100 + 50 * (node % 3)),
-        )
+        row(play, nodes, 2e-4 * own, node={"rows": own})
         for play, (nodes, factor) in enumerate([(4, 1), (4, 2), (8, 1), (16, 1)])
         for node in range(nodes)
+        for own in [factor * (100 + 50 * (node % 3))]
         for _ in range(3)
     ]
     (law,) = fit_kinds(rows)
@@ -330,9 +305,7 @@ def test_a_setting_that_moves_an_amount_is_no_size_of_its_own():
     message.
     """
     rows = [
-        MessageRow(
-            play, Visible("train", {}, {"rows": n}), {"share": share}, nodes, 1e-3 * n
-        )
+        row(play, nodes, 1e-3 * n, {"share": share}, rows=n)
         for play, (nodes, share) in enumerate([(4, 0.2), (4, 0.1), (4, 0.4), (8, 0.2)])
         for n in [int(4000 * share / nodes)] * (3 * nodes)
     ]

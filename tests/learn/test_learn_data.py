@@ -26,7 +26,7 @@ from simfed.learn import (
     load_dataset,
     read_mnist,
 )
-from simfed.learn.data import CIFAR10, FASHION_MNIST, MNIST, MNIST_MINI
+from simfed.learn.data import CIFAR10
 from simfed.learn.data.formats import (
     convert_cifar_pickle,
     join_cifar_rows,
@@ -34,7 +34,6 @@ from simfed.learn.data.formats import (
     read_idx,
 )
 from simfed.learn.data.store import find_cache_folder, list_data_folders
-from simfed.learn.facts import PUBLISHED_DATASETS
 
 rng = np.random.default_rng(0)
 
@@ -85,16 +84,6 @@ def test_mnist_mini_needs_no_data_folder(monkeypatch):
     monkeypatch.setenv("SIMFED_DATA", "/nowhere")
     # nobody can write into it
     assert load_dataset("mnist-mini") is load_dataset("mnist-mini")
-
-
-@pytest.mark.parametrize("published", [MNIST_MINI, MNIST, FASHION_MNIST, CIFAR10])
-def test_facts_of_the_catalogue_fit_the_published_files(published):
-    facts_ = PUBLISHED_DATASETS[published.name]
-    values = int(np.prod(facts_.input_shape))
-    samples = facts_.train_samples + facts_.test_samples
-    headers = 0 if published is CIFAR10 else 2 * 16 + 2 * 8
-    assert published.size_bytes == samples * (values + 1) + headers
-    assert all(len(file.sha256) == 64 for file in published.files.values())
 
 
 # ---- Dataset -------------------------------------------------------------------------

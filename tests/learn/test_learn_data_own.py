@@ -347,10 +347,7 @@ def test_leafs_files_are_utf_8(tmp_path):
 
 
 def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
-    raw = tmp_path / "MNIST/raw"
-    raw.mkdir(parents=True)
-    for name, content in TINY_FILES.items():
-        (raw / name).write_bytes(content)
+    write_raw(tmp_path, 3)
     one = spec(tmp_path, torchvision="MNIST", root=".")
     assert load_data(one).facts == dataset_facts(one)
     assert load_data(one).facts.train_samples == 20
@@ -466,20 +463,15 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     assert len(asked) == 1
 
 
-@pytest.mark.parametrize(
-    "error", [ValueError("\n  no such\nconfiguration"), OSError("\n")]
-)
-def test_a_hub_that_is_out_of_reach_is_one_sentence(monkeypatch, error):
+def test_a_hub_that_is_out_of_reach_is_one_sentence(monkeypatch):
     def load_dataset(name):
-        raise error
+        raise ValueError("\n  no such\nconfiguration")
 
     put_library(monkeypatch, "4.1.0", load_dataset)
-    with pytest.raises(InputError) as refused:
+    with pytest.raises(InputError, match=r"ylecun/mnist: .*no such") as said:
         fetch_hub_set("ylecun/mnist")
-    assert refused.value.where == "huggingface ylecun/mnist"
-    assert (str(error).split() or ["OSError"])[0] in refused.value.problem
-    assert "save_to_disk()" in refused.value.hint
-    assert "\n" not in str(refused.value)
+    assert "save_to_disk()" in said.value.hint
+    assert "\n" not in str(said.value)
 
 
 def write_raw(folder: Path, value: int) -> None:
@@ -493,24 +485,11 @@ def write_raw(folder: Path, value: int) -> None:
         )
 
 
-WRITERS = {
-    "leaf": (
-        {"leaf": "data"},
-        lambda at, value: write_leaf(
-            at, {"ann": ([[value], [1], [1]] * 5, [0, 1, 1] * 5)}
-        ),
-    ),
-    "torchvision": ({"torchvision": "MNIST", "root": "data"}, write_raw),
-}
-
-
-@pytest.mark.parametrize("kind", WRITERS)
-def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path, kind):
-    keys, write = WRITERS[kind]
-    (tmp_path / "data").mkdir()
-    one, digests, contents = spec(tmp_path, **keys), set(), set()
+def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path):
+    one = spec(tmp_path, torchvision="MNIST", root="data")
+    digests, contents = set(), set()
     for value in (3, 7):
-        write(tmp_path / "data", value)
+        write_raw(tmp_path / "data", value)
         for file in (tmp_path / "data").rglob("*"):
             os.utime(file, (value, value))  # the clock of a file system may be coarse
         digests.add(files_digest(one))

@@ -62,7 +62,6 @@ def test_logits_and_gradients_by_hand_are_those_of_autograd(name, shape):
     loss = F.cross_entropy(logits, labels())
     loss.backward()
     expected = gradients(ordinary)
-    close = {"rtol": 1e-5, "atol": 1e-6 * expected.abs().max().item()}
     for passes in (LeNetPasses(flat), Passes(flat)):
         passes.chunk = 4
         torch.testing.assert_close(passes.logits(x), logits, rtol=1e-5, atol=1e-6)
@@ -72,11 +71,6 @@ def test_logits_and_gradients_by_hand_are_those_of_autograd(name, shape):
         )
         torch.testing.assert_close(total - 1, expected, rtol=1e-5, atol=1e-6)
         assert value.item() == pytest.approx(loss.item(), rel=1e-6)
-    alone = torch.zeros_like(flat.weights)
-    LeNetPasses(flat).gradient(
-        x, lambda z: cross_entropy(z, labels()), alone, training=True
-    )
-    torch.testing.assert_close(alone, expected, **close)
 
 
 class Wider(LeNet5):

@@ -155,30 +155,6 @@ def test_clients_with_models_of_their_own_have_columns_too(tmp_path):
     assert run.measure.name == "AUC"
 
 
-def test_owners_test_samples_are_counted_by_class_as_well(tmp_path):
-    rng = np.random.default_rng(0)
-    x, y = rng.normal(size=(90, 4)).astype("float32"), np.arange(90) % 3
-    tests = {"x_test": x[:30], "y_test": y[:30], "owner_test": np.arange(30) % 2}
-    file = tmp_path / "own.npz"
-    np.savez(file, x_train=x, y_train=y, owner_train=np.arange(90) % 2, **tests)
-    run = play(
-        world(
-            "tiny",
-            dataset={"file": str(file)},
-            evaluation={
-                "every": 1,
-                "clients": True,
-                "measures": ["accuracy", "recall"],
-            },
-        )
-    )
-    tested = run.prototypes
-    recalls = tested[["test_recall_0", "test_recall_1", "test_recall_2"]]
-    assert np.allclose(recalls.mean(axis=1), tested.test_accuracy)  # ten of each
-    assert np.allclose(run.clients.accuracy.iloc[:2], tested.test_accuracy.iloc[0])
-    assert run.measure.name == "accuracy"
-
-
 @pytest.mark.parametrize("measures", [["accuracy", "auc"], ["auc"]], ids=str)
 def test_a_client_that_lies_about_its_measures_is_not_believed(measures):
     made = world("two", evaluation={"measures": measures})

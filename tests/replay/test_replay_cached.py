@@ -39,7 +39,7 @@ class Upload:
 
     def __init__(self, learner, task, choice):
         self.learner, self.task, self.choice = learner, task, choice
-        self.arm, self.k = choice.strategy, choice.level.entries
+        self.arm, self.k = choice.strategy, choice.k
 
     def uplink_bytes(self):
         size_bytes = size_of(self.arm, self.k, self.learner.index_code)
@@ -69,7 +69,7 @@ class Learner:
             + self.weight * 7
             + ARMS.index(choice.strategy)
         )
-        mixed += choice.level.entries
+        mixed += choice.k
         self.residuals[task.client] = mixed % 1_000_003
         self.open[task.client] = Upload(self, task, choice)
         return self.open[task.client]
@@ -144,7 +144,7 @@ class StandIn:
         return task_of(round, client, version)
 
     def uplink_bytes(self, task, choice):
-        return size_of(choice.strategy, choice.level.entries, self.index_code)
+        return size_of(choice.strategy, choice.k, self.index_code)
 
 
 class Built(list):
@@ -467,17 +467,13 @@ def test_trimming_keeps_what_was_used_last(tmp_path):
         run(store, fixed(4), key=key)
         os.utime(tmp_path / key / "about.json", (1e9 - age, 1e9 - age))
     sizes = {k.key: k.size_bytes for k in store.kept()}
-    states = {
-        k: sum(p.stat().st_size for p in (tmp_path / k).rglob("*.safetensors"))
-        for k in sizes
-    }
+    (state,) = (tmp_path / "old").rglob("*.safetensors")
+    state_bytes = state.stat().st_size
     # states go before steps, the oldest first
-    TrajectoryStore(tmp_path, sum(sizes.values()) - states["old"]).trim()
+    TrajectoryStore(tmp_path, sum(sizes.values()) - state_bytes).trim()
     assert {k.key: k.states for k in store.kept()} == {"new": 1, "middle": 1, "old": 0}
-    TrajectoryStore(tmp_path, sizes["new"] - states["new"]).trim()
+    TrajectoryStore(tmp_path, sizes["new"] - state_bytes).trim()
     assert [(k.key, k.states) for k in store.kept()] == [("new", 0)]
-    run(store, fixed(4), key="new")
-    assert [k.key for k in store.kept()] == ["new"]
 
 
 def test_few_states_are_kept_of_a_long_run(store):

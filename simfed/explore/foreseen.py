@@ -36,7 +36,11 @@ class ForeseenWorkload(Journaled):
     ) -> None:
         """Begin with answers.
 
-        `wait`: waits for further answers, and returns whether there may be some.
+        Args:
+            tasks: of the setting that is played.
+            answers: what journals know.
+            policies_learn: whether choices follow from rewards, and so from learning.
+            wait: waits for further answers, and returns whether there may be some.
         """
         super().__init__(tasks, Journal(Path(), appends=False))
         self.unknown: int | None = None
@@ -46,9 +50,15 @@ class ForeseenWorkload(Journaled):
         self._round = 1
 
     def ask(self, key: str, label: str, ask: Callable[[], Plain]) -> Plain:
-        """Return the journals' answer.
+        """Return the journals' answer, and wait for it where a run is followed.
 
-        Raises: `UnknownLearning`.
+        Args:
+            key: the hash of all decisions up to here.
+            label: what is asked, such as `merge 3`.
+            ask: the real learning, which is never asked.
+
+        Raises:
+            UnknownLearning: where no journal has it; from then on for everything.
         """
         while self.unknown is None:
             answer = self._answers.find(f"{key} {label}")
@@ -61,7 +71,13 @@ class ForeseenWorkload(Journaled):
     def execute(self, task: Task, choice: Choice, edge: Any = None) -> Answered:
         """Begin a participation.
 
-        Raises: `UnknownLearning` where the choice was made of it.
+        Args:
+            task: what the client is to do.
+            choice: of arm and K.
+            edge: the edge server that it sends to; None: the server itself.
+
+        Raises:
+            UnknownLearning: where the choice was made of it.
         """
         if (
             self._policies_learn
@@ -77,6 +93,11 @@ class ForeseenWorkload(Journaled):
         """Return the outcome of a merge.
 
         Gains that are not known are 0: no choice follows from them.
+
+        Args:
+            round: its number.
+            contributions: what is merged, of clients or edge servers.
+            weights: of each contribution; none: the method's own.
         """
         self._round = round
         try:

@@ -1,4 +1,8 @@
-"""Facts of a play for a page: sums over its rounds, and the tables of a few of them."""
+"""Facts of a play for a page: sums over its rounds, and the tables of a few of them.
+
+A page shows curves and totals of all rounds and the Gantt of some, so rows of the other
+rounds are dropped once they are summed up.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +29,11 @@ Decision = tuple[int, int, str, int, str]
 
 
 class Glance(Recorder):
-    """A recorder that keeps sums per round, and rows of only some rounds."""
+    """A recorder that keeps sums per round, and rows of only some rounds.
+
+    `ClockRun` makes it and lets the clock write into it; `describe` is what pages get,
+    `table` what the Gantt is drawn from.
+    """
 
     def __init__(
         self,
@@ -46,10 +54,14 @@ class Glance(Recorder):
         super().__init__(own=own)
         self._shown, self._newest = shown, newest
         self.ends_s: list[float] = []
+        """When each round ended, in simulated seconds."""
         self.bytes = [0.0, 0.0]
+        """Sent by clients, and to them."""
         self.joules: float | None = None
+        """None: nobody knows the devices' watts."""
         self.phases_s = dict.fromkeys(CLIENT_KINDS, 0.0)
         self.held_up: Counter[int] = Counter()
+        """Client → rounds that waited for it."""
         self.curve: dict[str, list[tuple[int, float]]] = {}
         """Prototype → (round, value), where models were evaluated."""
         self.decisions: list[tuple[Decision, ...]] = []

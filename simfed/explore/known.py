@@ -1,4 +1,11 @@
-"""Answers of recorded runs about learning, by node, of journals that may grow."""
+"""Answers of recorded runs about learning, by node, of journals that may grow.
+
+A run's journal has a line for each thing that the clock asked of learning. Its key is a
+hash of all decisions up to there, so that whoever decides the same finds the same line,
+on whatever clock. `KnownAnswers` reads the journals of one or several runs, again
+whenever they may have grown; `list_runs_beside` and `find_differences` say which runs
+may answer for which setting.
+"""
 
 from __future__ import annotations
 
@@ -23,6 +30,7 @@ class KnownAnswers:
     """
 
     def __init__(self) -> None:
+        """Begin without runs."""
         self._needed: dict[Path, bool] = {}
         self._done: dict[Path, int] = {}
         """Bytes that were read; -1: all, as the run is finished."""
@@ -31,9 +39,11 @@ class KnownAnswers:
         """Run and round → the key of its merge."""
 
     def add(self, folder: Path, *, is_needed: bool = False) -> None:
-        """Add the answers of one more run.
+        """Add the answers of one more run, to be read by `read_on`.
 
-        `is_needed`: without it nothing is answered.
+        Args:
+            folder: of the run, finished or under way.
+            is_needed: whether a journal that cannot be read is an error.
         """
         self._needed[folder] = is_needed
 
@@ -43,13 +53,18 @@ class KnownAnswers:
         return [*self._needed]
 
     def find(self, node: str) -> Plain:
-        """Return the answer at a node as far as was read; None: nobody knows it."""
+        """Return the answer at a node as far as was read; None: nobody knows it.
+
+        Args:
+            node: key and label of a journal's line, with a space between.
+        """
         return self._known.get(node)
 
     def read_on(self) -> bool:
-        """Read what is new, and return whether something is.
+        """Read what is new in all journals, and return whether something is.
 
-        Raises: `InputError` for a journal that is gone or damaged.
+        Raises:
+            InputError: for a journal that is needed and gone or damaged.
         """
         known = len(self._known)
         for folder, is_needed in self._needed.items():
@@ -64,6 +79,14 @@ class KnownAnswers:
         return len(self._known) > known
 
     def _read(self, folder: Path) -> Iterator[JournalLine]:
+        """Yield a run's lines that were not read yet.
+
+        A growing journal is read from where it ended the last time, up to its last
+        whole line; a finished run's compressed one is read once, from its beginning.
+
+        Raises:
+            InputError: for a journal that is gone or damaged.
+        """
         whole, growing = folder / COMPRESSED, folder / NAME
         done = self._done.get(folder, 0)
         if done < 0 and not self._needed[folder]:
@@ -88,9 +111,7 @@ class KnownAnswers:
             with growing.open("rb") as file:
                 file.seek(done)
                 text = file.read()
-        except (
-            FileNotFoundError
-        ):  # it has just finished: next time the whole one is there
+        except FileNotFoundError:  # just finished: next time the whole one is there
             return
         *lines, rest = text.split(b"\n")
         for line in lines:
@@ -104,6 +125,7 @@ class KnownAnswers:
 
 
 def _measure(path: Path) -> int:
+    """Return the bytes of a file; 0 where there is none."""
     try:
         return path.stat().st_size
     except FileNotFoundError:
@@ -113,7 +135,10 @@ def _measure(path: Path) -> int:
 def list_runs_beside(folder: Path) -> Iterator[Path]:
     """Yield the runs that learned what this one did, as far as their manifests tell.
 
-    They lie in the same folder, or in a study's that lies there.
+    They lie in the same folder, or in a study's that lies there, and are finished.
+
+    Args:
+        folder: of this run.
     """
     ours = read_manifest(folder)
     near = sorted(folder.resolve().parent.iterdir())
@@ -136,6 +161,14 @@ def find_differences(base: Plain, other: Plain, path: str = "") -> dict[str, Pla
     """Return the other's values where two resolved scenarios differ, by key path.
 
     Sections and lists are looked into, but not choices of a kind, which are one value.
+
+    Args:
+        base: what the other is held against.
+        other: of the same form, or any.
+        path: where both stand; empty: they are whole scenarios.
+
+    >>> find_differences({"a": {"b": 1}, "c": [2]}, {"a": {"b": 1}, "c": [3]})
+    {'c[0]': 3}
     """
     if base == other:
         return {}

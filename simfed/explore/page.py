@@ -12,9 +12,10 @@ from simfed.report.panels import Panel
 
 
 def _read(name: str) -> str:
-    assets = resources.files("simfed.explore") / "assets"
+    """Return the text of an asset: of this room, or of the report's."""
     if not name.startswith("explore."):
         return page.read_asset(name)
+    assets = resources.files("simfed.explore") / "assets"
     return (assets / name).read_text(encoding="utf-8")
 
 
@@ -24,7 +25,11 @@ def join_scripts() -> str:
 
 
 def build_page(world: ExploredWorld) -> str:
-    """Return the page, which asks the server for everything else."""
+    """Return the page as HTML, which asks the server for everything else.
+
+    Args:
+        world: whose name, size and kind of curve the page says.
+    """
     scenario, before = world.scenario, "as recorded" if world.is_run else "as written"
     curve = Panel(
         "curve",

@@ -17,8 +17,11 @@ class Question:
     """A page's question, and the place of its answers; None ends them."""
 
     page: str
+    """The page's name, made by itself."""
     number: int
+    """Ascends in a page."""
     asked: Mapping[str, Plain]
+    """See `ClockRun`."""
     answers: queue.Queue[Answer | None] = field(default_factory=queue.Queue)
     shown: bool = False
     """True if a first part was sent."""
@@ -42,6 +45,7 @@ class QuestionQueue:
     """
 
     def __init__(self, world: ExploredWorld) -> None:
+        """Start the thread, which waits for questions about a world."""
         self.world = world
         self._changed = threading.Condition()
         self._waiting: dict[str, Question] = {}
@@ -57,6 +61,11 @@ class QuestionQueue:
         """Yield the parts of the answer.
 
         The last one says `done`, `stale` or `error`.
+
+        Args:
+            page: the page's name.
+            number: the question's; one that is not above the page's last is stale.
+            asked: the question, see `ClockRun`.
         """
         question = Question(page, number, asked)
         with self._changed:
@@ -85,11 +94,13 @@ class QuestionQueue:
                 self._drop_older(page)
 
     def _drop_older(self, page: str) -> None:
+        """Take back what a page has asked and nobody plays yet."""
         for questions in (self._waiting, self._following):
             if (older := questions.pop(page, None)) is not None:
                 older.drop()
 
     def _work(self) -> None:
+        """Play the oldest page's question, or follow the run, for ever."""
         while True:
             with self._changed:
                 self._changed.wait_for(lambda: bool(self._waiting or self._following))
@@ -103,6 +114,8 @@ class QuestionQueue:
                 question.answers.put(None)
 
     def _play(self, question: Question) -> None:
+        """Play a question until it is answered, or overtaken by its page's next one."""
+
         def is_overtaken() -> bool:
             # each shows something first: a drag would else show nothing until it ends
             return question.shown and self._newest.get(question.page) != question.number
@@ -151,6 +164,7 @@ class QuestionQueue:
 
 
 def _describe_failure(error: Exception) -> Answer:
+    """Return the last part of an answer that failed: a sentence for the page."""
     if isinstance(error, SimfedError):
         return {"error": str(error)}
     return {"error": f"this setting cannot be played: {type(error).__name__}: {error}"}

@@ -1,6 +1,9 @@
 """The real run of a setting, in a process of its own.
 
-It is played where no journal knows what is learned.
+It is played where no journal knows what is learned. `RealRun` is the server's side: it
+starts the process, hears how far it is, and makes the journal known once it is done.
+`LearningJob` is the process's: it answers from what is known (`KeptTrajectory`), takes
+up the learning state where that ends, and learns the rest.
 """
 
 from __future__ import annotations
@@ -38,10 +41,16 @@ from simfed.replay.store import Trajectory, TrajectoryStore
 
 
 class RealRun:
-    """The real run, at most one at a time; `state` is what pages show of it."""
+    """The real run, at most one at a time, of a server's world.
+
+    Its runs lie in a folder of its own below the system's, which goes with the server.
+    """
 
     def __init__(self, world: ExploredWorld) -> None:
+        """Begin without a run; `world`: what is explored."""
         self.state: Answer = {"status": "none"}
+        """What pages show: `status` none, running (with `round, rounds, again`), failed
+        (with `words`) or done."""
         self._world = world
         self._folder = Path(tempfile.mkdtemp(prefix="simfed-explore-"))
         self._lock = threading.Lock()
@@ -51,7 +60,11 @@ class RealRun:
     def start(self, setting: Setting) -> None:
         """Begin the run of a setting, unless one is under way.
 
-        Raises: `InputErrors`.
+        Args:
+            setting: of a page.
+
+        Raises:
+            InputErrors: a sentence for each mistake.
         """
         rounds = self._world.apply(setting).rounds
         made, known = self._world.complete(setting), self._world.find_answers(setting)
@@ -78,6 +91,13 @@ class RealRun:
         ).start()
 
     def _follow(self, told: Connection, known: KnownAnswers | None, out: Path) -> None:
+        """Hear the process until it ends; then its run knows answers, or it failed.
+
+        Args:
+            told: what the process says: its progress, then a problem or nothing.
+            known: the answers of the setting, to which the run's are added.
+            out: the run's folder.
+        """
         problem = "the run ended without a word"
         try:
             while True:
@@ -104,7 +124,10 @@ class RealRun:
 
 
 class LearningJob:
-    """A setting that is run in another process."""
+    """A setting that is run in another process, to which it is sent.
+
+    It has plain values alone, from which the process builds scenario and parts anew.
+    """
 
     def __init__(
         self,
@@ -114,14 +137,25 @@ class LearningJob:
         out: Path,
         folders: Sequence[Path],
     ) -> None:
-        """Prepare a run; `folders`: runs that know the beginning."""
+        """Prepare a run.
+
+        Args:
+            base: the scenario as its file has it.
+            setting: as `--set` takes it.
+            source: the scenario's file.
+            out: the folder of the run.
+            folders: runs that know the beginning.
+        """
         self._base, self._setting, self._source = base, setting, source
         self._out, self._folders = out, folders
 
     def run(self, tell: Connection) -> None:
         """Run it.
 
-        `tell` hears how far it is, and in the end why it failed, else nothing.
+        Args:
+            tell: hears how far it is (`round`: the clock; `again`: learning on the way
+                to where nothing is known), and in the end why it failed, else an empty
+                text.
         """
         try:
             scenario = apply_setting(self._base, self._setting, self._source)
@@ -163,9 +197,11 @@ class ToldWorkload:
     """Learning that tells after each merge up to where it has come."""
 
     def __init__(self, real: Any, tell: Connection) -> None:
+        """Stand before the real workload; `tell` hears the round."""
         self._real, self._tell = real, tell
 
     def __getattr__(self, name: str) -> Any:
+        """Return what the real workload has, for everything but merges."""
         return getattr(self._real, name)
 
     def merge(self, round: int, *more: Any) -> Outcome:
@@ -181,7 +217,11 @@ class KeptTrajectory(Trajectory):
     def __init__(self, folder: Path, answers: KnownAnswers, study: Trajectory) -> None:
         """Begin with what is known.
 
-        `study`: what studies keep of the same learning, whose states are good as well.
+        Args:
+            folder: where this setup's own answers and states are kept.
+            answers: of recorded runs, read.
+            study: what studies keep of the same learning, whose states are good as
+                well.
         """
         super().__init__(folder, {})
         self._answers, self._study = answers, study
@@ -193,16 +233,20 @@ class KeptTrajectory(Trajectory):
                     self._states[node] = (dict(state.facts), dict(state.arrays))
 
     def known(self, node: str) -> Plain:
-        """Return what was recorded at `node`, or None."""
+        """Return what was recorded at a node, by a run or here; None: nothing."""
         answer = self._answers.find(node)
         return super().known(node) if answer is None else answer
 
     def state(self, node: str) -> tuple[dict[str, Plain], dict[str, np.ndarray]] | None:
-        """Return the learning state that was kept at `node`, or None."""
+        """Return the learning state that was kept after a node; None: none was.
+
+        It is (facts, arrays by name), as checkpoints have it.
+        """
         return super().state(node) or self._states.get(node) or self._study.state(node)
 
 
 def _list_states(run: Path) -> Sequence[Any]:
+    """Return a run's checkpoints; none where they cannot be read."""
     try:
         return CheckpointFolder(
             run / "checkpoint", str(read_manifest(run).get("id"))

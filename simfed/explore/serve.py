@@ -1,4 +1,10 @@
-"""The page's server: on the loopback alone, with a token in the address."""
+"""The page's server: on the loopback alone, with a token in the address.
+
+Addresses below the token: the page and its scripts, `/about` (what a page needs once),
+`/ask` (a question, answered in parts), `/take` (a setting as files), `/real` (the real
+run). Hosts other than the loopback's names are refused, so that no other site's page
+can ask. Starlette and uvicorn come with the extra `explore`.
+"""
 
 from __future__ import annotations
 
@@ -52,9 +58,14 @@ _HEADERS = {
 
 
 class Pages:
-    """The server's answers to pages of a world."""
+    """The server's answers to pages of a world.
+
+    Whatever a page sends is checked here; errors of settings go back as sentences with
+    the status 400.
+    """
 
     def __init__(self, world: ExploredWorld) -> None:
+        """Begin to play questions about a world."""
         self.world, self.player, self.real = world, QuestionQueue(world), RealRun(world)
 
     def list_routes(self) -> list[Route]:
@@ -72,7 +83,12 @@ class Pages:
         ]
 
     async def ask(self, request: Request) -> Response:
-        """Answer a question in parts, a line each."""
+        """Answer a question in parts, a line of JSON each.
+
+        Args:
+            request: its body has `tab` (the page's name), `seq` (the question's
+                number), and the question, see `ClockRun`.
+        """
         try:
             asked = await _read_question(request)
             name, number = str(asked["tab"])[:40], int(asked["seq"])
@@ -91,7 +107,12 @@ class Pages:
         return StreamingResponse(lines(), media_type="application/x-ndjson")
 
     def take(self, asked: dict[str, Any]) -> Any:
-        """Return a setting as a scenario, a command line and, over sliders, a study."""
+        """Return a setting as a scenario, a command line and, over a slider, a study.
+
+        Args:
+            asked: `setting`, `anew`, and for a study `over` and `values`; see
+                `ExploredWorld.write_study`.
+        """
         setting, over, values = asked["setting"], asked.get("over"), asked.get("values")
         study = None
         if over and isinstance(values, list) and values:
@@ -105,7 +126,7 @@ class Pages:
         }
 
     def start(self, asked: dict[str, Any]) -> Any:
-        """Begin the real run of a setting."""
+        """Begin the real run of a setting, and return what pages show of it."""
         self.real.start(asked["setting"])
         return self.real.state
 
@@ -117,13 +138,15 @@ class Pages:
 
 
 def _make_text(content: str, kind: str) -> Callable[[Request], Response]:
+    """Return what answers with a text, under the policy of all pages."""
     return lambda _: Response(content, media_type=kind, headers=_HEADERS)
 
 
 async def _read_question(request: Request) -> dict[str, Any]:
     """Return what a page asks.
 
-    Raises: `InputError` for what is no question.
+    Raises:
+        InputError: for what is no question, or longer than one.
     """
     body = b""
     async for piece in request.stream():
@@ -138,6 +161,8 @@ async def _read_question(request: Request) -> dict[str, Any]:
 
 
 def _refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
+    """Return what answers a question with JSON, and mistakes with their sentence."""
+
     async def respond(request: Request) -> Response:
         try:
             return JSONResponse(answer(await _read_question(request)))
@@ -148,7 +173,12 @@ def _refusing(answer: Callable[[dict[str, Any]], Any]) -> Any:
 
 
 def build_app(world: ExploredWorld, token: str) -> Starlette:
-    """Return the server's application for what is explored."""
+    """Return the server's application for what is explored.
+
+    Args:
+        world: the run or scenario.
+        token: the secret part of the address; everything else is not found.
+    """
     pages = Pages(world)
     guard = Middleware(TrustedHostMiddleware, allowed_hosts=["127.0.0.1", "localhost"])
     mounted = [Mount(f"/{token}", routes=pages.list_routes())]
@@ -156,7 +186,7 @@ def build_app(world: ExploredWorld, token: str) -> Starlette:
 
 
 def announce(address: str, *, browser: bool = True) -> None:
-    """Print the page's address, and open it in the browser."""
+    """Print the page's address, and open it in the browser where `browser` is true."""
     print(address, flush=True)
     if browser:
         import webbrowser
@@ -170,9 +200,15 @@ def announce(address: str, *, browser: bool = True) -> None:
 
 
 def serve(world: ExploredWorld, port: int, say: Callable[[str], None]) -> None:
-    """Serve the page of a world until Ctrl-C; `say` is told its address.
+    """Serve the page of a world until Ctrl-C.
 
-    Raises: `InputError` for a port that is taken.
+    Args:
+        world: the run or scenario.
+        port: of the loopback; 0: any that is free.
+        say: is told the page's address, once it can be opened.
+
+    Raises:
+        InputError: for a port that is taken.
     """
     listener = socket.socket()
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

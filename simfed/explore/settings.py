@@ -1,4 +1,10 @@
-"""Settings that can be turned: key paths with values, as `--set` takes them."""
+"""Settings that can be turned: key paths with values, as `--set` takes them.
+
+`list_knobs` says what a page offers; a page answers with a `Setting`, which
+`complete_setting` turns into what `--set` takes. Two things are a page's own: `2×` as
+the value of a drawn quantity multiplies all amounts of its law, and a deadline is left
+out where no mode waits for one.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +37,24 @@ UPLOADS = "uploads"
 
 @dataclass(frozen=True)
 class Knob:
-    """A quantity on a slider between `low` and `high`, or one of some choices."""
+    """A quantity on a slider between `low` and `high`, or one of some choices.
+
+    Made by `list_knobs`; `explore.js` draws it from its fields' names.
+    """
 
     path: str
+    """Key path in the scenario."""
     label: str
     group: str
+    """The heading below which it stands: a group of clients, the server, uploads."""
     unit: str
+    """What is written behind the value; `SCALED` for a factor; empty: none."""
     value: Plain
-    """None: the length of the median round."""
+    """The scenario's own. None: the length of the median round."""
     low: float = 0.0
     high: float = 0.0
     whole: bool = False
+    """Whether only whole numbers can be chosen."""
     choices: tuple[str, ...] = ()
     known: tuple[int, ...] = ()
     """Values that runs were recorded with."""
@@ -52,8 +65,12 @@ def list_knobs(
 ) -> Iterator[Knob]:
     """Yield what can be turned of a scenario.
 
-    `known_k`: what runs beside it were recorded with; `policies`: labels to choose
-    from.
+    Quantities that are unlimited or come from a column have no slider.
+
+    Args:
+        scenario: the base.
+        known_k: values of K that runs beside it were recorded with.
+        policies: labels to choose from, the base's first; one is no choice.
     """
     for i, group in enumerate(scenario.clients):
         name, at = f"{group.count} × {group.prototype}", f"clients[{i}]"
@@ -103,7 +120,15 @@ def list_knobs(
 
 
 def name_policies(policies: Iterable[Mapping[str, Plain]]) -> dict[str, Plain]:
-    """Return policies by short names: the strategy of a uniform one, else the kind."""
+    """Return policies by short names: the strategy of a uniform one, else the kind.
+
+    Equal policies have one name; further ones of a name are numbered.
+
+    >>> uniform = {"kind": "uniform", "strategy": "top-k"}
+    >>> own = [{"kind": "exp3", "gamma": gamma} for gamma in (0.1, 0.2)]
+    >>> list(name_policies([uniform, uniform, *own]))
+    ['top-k', 'exp3', 'exp3 #2']
+    """
     named: dict[str, Plain] = {}
     for policy in policies:
         name = str(
@@ -118,7 +143,16 @@ def name_policies(policies: Iterable[Mapping[str, Plain]]) -> dict[str, Plain]:
 def _make_slider(
     path: str, label: str, group: str, value: float, times: float, unit: str
 ) -> Knob:
-    """Return a slider up to so many times the value and down to its share."""
+    """Return a slider from a share of a value up to so many times the value.
+
+    Args:
+        path: of the knob, as `label`, `group` and `unit`.
+        label: what is turned.
+        group: below which heading.
+        value: the scenario's own, in the unit; 0 is taken for 1.
+        times: how far the slider goes in both directions.
+        unit: of the value.
+    """
     middle = float(f"{value or 1.0:.4g}")
     low, high = middle / times, middle * times
     return Knob(path, label, group, unit, float(f"{value:.4g}"), low, high)
@@ -127,9 +161,15 @@ def _make_slider(
 def apply_setting(
     base: Mapping[str, Plain], setting: Setting, source: Path
 ) -> Scenario:
-    """Return the base scenario with this setting.
+    """Return the base scenario with a setting.
 
-    Raises: `InputErrors`, a sentence for each mistake.
+    Args:
+        base: the scenario as its file has it.
+        setting: of a page.
+        source: the file, beside which others are looked for.
+
+    Raises:
+        InputErrors: a sentence for each mistake.
     """
     changed = apply_overrides(base, complete_setting(base, setting), Scenario)
     return validate_scenario(changed, source="setting", folder=source.parent)
@@ -138,7 +178,11 @@ def apply_setting(
 def complete_setting(base: Mapping[str, Plain], setting: Setting) -> dict[str, Plain]:
     """Return a setting as `--set` takes it.
 
-    Laws are scaled, and there is no deadline where none is.
+    Laws are scaled, and there is no deadline where the mode has none.
+
+    >>> base = {"clients": [{"link": {"up": {"uniform": ["1 Mbps", "3 Mbps"]}}}]}
+    >>> complete_setting(base, {"clients[0].link.up": "2×"})
+    {'clients[0].link.up': {'uniform': ['2.0 Mbps', '6.0 Mbps']}}
     """
     made = dict(setting)
     mode = made.get("aggregation.mode", base.get("aggregation", {}).get("mode"))
@@ -154,6 +198,7 @@ def complete_setting(base: Mapping[str, Plain], setting: Setting) -> dict[str, P
 
 
 def _look_up(base: Plain, path: str) -> Plain:
+    """Return what stands at a key path such as `clients[0].link.up`."""
     for step in re.findall(r"[^.\[\]]+", path):
         base = base[int(step)] if isinstance(base, list) else base[step]
     return base
@@ -176,15 +221,18 @@ def _scale(law: Plain, factor: float) -> Plain:
 
 
 def format_command(source: str, setting: Setting, *, time_only: bool) -> str:
-    """Return the command line that plays a setting."""
-    sets = [
-        (f"--set {shlex.quote(f'{path}={_write(v)}')}") for path, v in setting.items()
-    ]
+    """Return the command line that plays a setting, quoted for a shell.
+
+    >>> format_command("a.yaml", {"rounds": 3}, time_only=True)
+    'simfed run a.yaml --time-only --set rounds=3'
+    """
+    sets = [f"--set {shlex.quote(f'{k}={_write(v)}')}" for k, v in setting.items()]
     mode = ["--time-only"] if time_only else []
     return " ".join(["simfed run", shlex.quote(source), *mode, *sets])
 
 
 def _write(value: Plain) -> str:
+    """Return a value as YAML in one line."""
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{k}: {_write(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list):

@@ -21,10 +21,12 @@ _NICE = 5
 class PageProcess:
     """A process that serves a run's page.
 
-    It follows the run's journal, and ends with us.
+    It follows the run's journal, and ends with us. `simfed run --watch` makes it; the
+    run itself knows nothing of it and never waits for it.
     """
 
     def __init__(self, *, allow_plugins: bool = False) -> None:
+        """Begin without a process; `allow_plugins`: run those that the run keeps."""
         self._allow_plugins = allow_plugins
         self._process: multiprocessing.process.BaseProcess | None = None
 
@@ -50,6 +52,7 @@ class PageProcess:
 
 
 def _serve(folder: Path, allow_plugins: bool) -> None:
+    """Serve a run's page until the process that started this one ends."""
     os.setsid()  # Ctrl-C is the run's, which saves what it has
     os.nice(_NICE)
     run = multiprocessing.parent_process()

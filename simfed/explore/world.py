@@ -1,4 +1,9 @@
-"""The world that is explored, and the play of a question over journals."""
+"""The world that is explored, and the play of a question over journals.
+
+An answer is exact: the clock of the setting is played, with all of its draws, and
+learning answers from the journals of runs that decided the same up to there. Where they
+end, rounds are grey: an answer of learning is never made up.
+"""
 
 from __future__ import annotations
 
@@ -58,22 +63,32 @@ _DECIDES = re.compile(
 
 
 class ExploredWorld:
-    """A run, finished or under way, or a scenario, whose settings are turned."""
+    """A run, finished or under way, or a scenario, whose settings are turned.
+
+    One world stands behind all pages of a server. It knows the base scenario, what may
+    be turned of it, and which runs beside it know answers; it plays nothing itself
+    (`ClockRun` does).
+    """
 
     def __init__(self, path: Path, *, allow_plugins: bool = False) -> None:
-        """Raises: `InputError`, `InputErrors` for what cannot be explored."""
+        """Read a run directory or a scenario.
+
+        Args:
+            path: the directory, or the scenario's file.
+            allow_plugins: run the plug-ins that it names, see `simfed.load_scenario`.
+
+        Raises:
+            InputError, InputErrors: for what cannot be explored.
+        """
         self.path = path
         self.run: Run | None = None
         """A finished one."""
         mode: Plain = None
+        self.source = path
         if path.is_dir():
             mode = read_manifest(path).get("mode")
-            self.base, self.source = (
-                read_yaml(path / "scenario.yaml"),
-                path / "scenario.yaml",
-            )
-        else:
-            self.base, self.source = read_yaml(path), path
+            self.source = path / "scenario.yaml"
+        self.base = read_yaml(self.source)
         self.scenario = validate_scenario(
             self.base,
             source=str(self.source),
@@ -102,14 +117,15 @@ class ExploredWorld:
             self.run = open_run(self.path)
 
     def check(self, scenario: Scenario) -> Parts:
-        """Return the parts of a setting.
+        """Return the parts that play a scenario, without learning where none was.
 
-        Raises: `InputErrors`.
+        Raises:
+            InputErrors: a sentence for each mistake.
         """
         return check_parts(scenario, self.source, time_only=not self.learned)
 
     def describe(self) -> Answer:
-        """Return what a page needs once."""
+        """Return what a page needs once, as JSON has it: names, sizes and sliders."""
         self.look()
         measure = self.check(self.scenario).measure
         ks = [int(k) for k in self.beside[0] if isinstance(k, int)]
@@ -130,7 +146,12 @@ class ExploredWorld:
 
     @cached_property
     def beside(self) -> tuple[list[Plain], list[Plain]]:
-        """K and policies that runs beside this one were recorded with."""
+        """Values of `compression.k` and of `policy` that runs beside this one have.
+
+        Only runs count that differ from this one in these two, and otherwise in what
+        changes learning through decisions alone; their journals are looked at from then
+        on.
+        """
         found: dict[str, list[Plain]] = {path: [] for path in LEARNED}
         for folder in list_runs_beside(self.path) if self.learned else ():
             try:
@@ -166,7 +187,10 @@ class ExploredWorld:
         return name_policies(several)
 
     def complete(self, setting: Setting) -> dict[str, Plain]:
-        """Return a setting of a page as `--set` takes it."""
+        """Return a setting of a page as `--set` takes it.
+
+        A policy's name becomes the policy, factors become amounts.
+        """
         name = setting.get(POLICY)
         if isinstance(name, str) and name in self.policies:
             setting = {**setting, POLICY: self.policies[name]}
@@ -175,12 +199,18 @@ class ExploredWorld:
     def apply(self, setting: Setting) -> Scenario:
         """Return the scenario with a setting of a page.
 
-        Raises: `InputErrors`.
+        Raises:
+            InputErrors: a sentence for each mistake.
         """
         return apply_setting(self.base, self.complete(setting), self.source)
 
     def write_command(self, setting: Setting, *, anew: bool) -> str:
-        """Return the command line that plays a setting as the page does."""
+        """Return the command line that plays a setting as the page does.
+
+        Args:
+            setting: of a page.
+            anew: whether policies choose anew, or replay the run's choices.
+        """
         made, learns = self.complete(setting), policies_learn(self.apply(setting))
         if self.learned and not anew:
             made["policy.arms_from"] = str(self.path.resolve())
@@ -188,9 +218,15 @@ class ExploredWorld:
         return format_command(str(self.source), made, time_only=time_only)
 
     def write_study(self, setting: Setting, over: str, values: Sequence[Plain]) -> str:
-        """Return a study file over values of a slider.
+        """Return a study file over values of a slider, as YAML.
 
-        Raises: `InputError`, `InputErrors`.
+        Args:
+            setting: of a page; it holds in all of the study's runs.
+            over: the slider's key path, which is the study's axis.
+            values: of the slider.
+
+        Raises:
+            InputError, InputErrors: where one of the values cannot be.
         """
         for value in values:
             self.apply({**setting, over: value})
@@ -213,7 +249,11 @@ class ExploredWorld:
     # --- what is known ----------------------------------------------------------------
 
     def find_answers(self, setting: Setting) -> KnownAnswers | None:
-        """Return what is known of a setting's learning; None: nothing was learned."""
+        """Return what is known of a setting's learning.
+
+        Settings that differ in K or policy learn otherwise, and have answers of their
+        own; all others share those of the run. None: this world does not learn.
+        """
         if not self.learned:
             return None
         _ = self.beside
@@ -231,9 +271,13 @@ class ExploredWorld:
         return self._answers[name]
 
     def list_decided(self, number: int) -> dict[tuple[int, int], tuple[str, int, str]]:
-        """Return the recorded run's decisions in a round.
+        """Return the recorded run's decisions that a round settled.
 
-        (round, client) → arm, K, outcome.
+        Args:
+            number: the round's.
+
+        Returns:
+            (round, client) → arm, K, outcome.
         """
         if self.run is None:
             rows = self.decided[number - 1] if number <= len(self.decided) else ()
@@ -250,11 +294,12 @@ def _list_policies(scenario: Scenario) -> list[Any]:
 
 
 def _heeds_clock(policy: Any) -> bool:
+    """Return whether a policy may choose otherwise on another clock."""
     return bool(policy.learns or policy.follows_clock or policy.compares_clients)
 
 
 def policies_learn(scenario: Scenario) -> bool:
-    """Return whether anybody chooses by rewards."""
+    """Return whether any group's policy chooses by rewards."""
     return any(policy.learns for policy in _list_policies(scenario))
 
 
@@ -264,9 +309,17 @@ def play(
     emit: Callable[[Answer], None],
     stop: Callable[[], bool] = lambda: False,
 ) -> Glance:
-    """Play a question; `emit` gets the parts of its answer, the last one `done`.
+    """Play a question to its end, and return what was seen of the play.
 
-    See `ClockRun`.
+    Args:
+        world: what is explored.
+        question: see `ClockRun`.
+        emit: gets the parts of the answer, the last one `done`.
+        stop: says that nobody waits for the answer any longer.
+
+    Raises:
+        InputErrors: for a setting that cannot be.
+        Interrupted: where `stop` says so.
     """
     played = ClockRun(world, question, emit, stop)
     played.play()
@@ -274,7 +327,13 @@ def play(
 
 
 class ClockRun:
-    """A question that is played; its answer goes out in parts."""
+    """A question that is played; its answer goes out in parts.
+
+    A part has the sums up to now (`Glance.describe`), the round from which on nobody
+    knows what was learned (`unknown`) and why (`why`), once the Gantt of the shown
+    rounds, and `wall_ms` since the question. The first goes out after 0.12 s, so that a
+    page moves while a long clock is played.
+    """
 
     def __init__(
         self,
@@ -285,11 +344,16 @@ class ClockRun:
     ) -> None:
         """Begin to play a question.
 
-        `question`: `setting`, `shown` (first and last round of the Gantt; None: the
-        newest ones) and `anew` (whether policies choose anew); `follow`: go on as the
-        run does.
+        Args:
+            world: what is explored.
+            question: `setting`, `shown` (first and last round of the Gantt; None: the
+                newest ones) and `anew` (whether policies choose anew); `follow`: go on
+                as the run does.
+            emit: gets the parts of the answer.
+            stop: says that nobody waits for the answer any longer.
 
-        Raises: `InputErrors`.
+        Raises:
+            InputErrors: for a setting that cannot be.
         """
         self._began = time.perf_counter()
         self._world, self._emit, self._stop = world, emit, stop
@@ -320,9 +384,10 @@ class ClockRun:
         self._told, self._drawn = 0, False
 
     def play(self) -> None:
-        """Play it to its end.
+        """Play it to its end, or to where policies would choose by what nobody knows.
 
-        Raises: `Interrupted` where `stop` says so.
+        Raises:
+            Interrupted: where `stop` says so.
         """
         # the rounds up to there are the answer
         with contextlib.suppress(UnknownLearning):
@@ -338,6 +403,7 @@ class ClockRun:
         self._tell(done=True)
 
     def _progress(self, _round: int, _at_s: float, _measure: float | None) -> None:
+        """Tell what is known after a round, if a part is due."""
         if time.perf_counter() >= self._due_s:
             self._tell(done=False)
 
@@ -363,6 +429,7 @@ class ClockRun:
         return True
 
     def _tell(self, *, done: bool) -> None:
+        """Send a part, with a Gantt where the shown rounds are played or have moved."""
         glance = self.glance
         unknown = None if self._foreseen is None else self._foreseen.unknown
         self._told = len(glance.ends_s)
@@ -389,6 +456,7 @@ class ClockRun:
         self._due_s = time.perf_counter() + pause_s
 
     def _send(self, part: Answer) -> None:
+        """Send a part with the time since the question."""
         wall_ms = 1e3 * (time.perf_counter() - self._began)
         self._emit({"done": False, **part, "wall_ms": wall_ms})
 
@@ -396,7 +464,14 @@ class ClockRun:
 def explain_difference(world: ExploredWorld, number: int, glance: Glance) -> str | None:
     """Return in words what a round decided otherwise than the recorded run did.
 
-    None: that is not known; the run has not come so far, say.
+    Args:
+        world: whose run is the recorded one.
+        number: the first round whose merge nobody knows.
+        glance: what was played.
+
+    Returns:
+        The first difference by round and client, such as `client 3 takes no part`.
+        None: that is not known; the run has not come so far, say.
     """
     if number > len(glance.decisions):
         return None
@@ -419,7 +494,11 @@ def explain_difference(world: ExploredWorld, number: int, glance: Glance) -> str
 def _build_gantt(parts: Parts, glance: Glance, unknown: int | None) -> Answer | None:
     """Return the shown rounds as `gantt.js` draws them; None where there are none yet.
 
-    `unknown`: the round from which on rewards are not known.
+    Args:
+        parts: of the setting that is played.
+        glance: has the tables of the shown rounds.
+        unknown: the round from which on rewards are not known, and left out; None: all
+            are known.
     """
     scenario = parts.scenario
     run = Run(
@@ -435,10 +514,11 @@ def _build_gantt(parts: Parts, glance: Glance, unknown: int | None) -> Answer | 
     data = build_gantt_data(
         run, scenario.name, words, MOST_GANTT_BARS, order_kinds([run])
     )
-    known = [n for n in data["rounds"]["number"] if unknown is None or n < unknown]
-    rewards = zip(data["parts"]["round"], data["parts"]["reward"], strict=True)
-    data["parts"]["reward"] = [
-        r if place < len(known) else None for place, r in rewards
+    known = [unknown is None or n < unknown for n in data["rounds"]["number"]]
+    played = data["parts"]
+    played["reward"] = [
+        reward if known[place] else None
+        for place, reward in zip(played["round"], played["reward"], strict=True)
     ]
     data["all"] |= {"rounds": scenario.rounds, "last": scenario.rounds}
     return data

@@ -1,10 +1,15 @@
-"""Pictures of calibration: a profile's laws over their points, and its errors."""
+"""The picture of a device's profile: its laws over the points they were fitted to.
+
+`simfed calibrate show` writes it. A profile has a curve for each kind of work, model
+and strategy; `profile_figure` groups them into panels and `_draw_curve` draws one.
+"""
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -39,7 +44,7 @@ _PANEL_IN = (2.35, 1.75)
 _X_LABELS = {
     "batch": "samples of a batch",
     "samples": "samples",
-    "k": ("entries kept, K"),
+    "k": "entries kept, K",
 }
 """Axis labels: the quantity by which the size of a kind of work counts."""
 
@@ -50,22 +55,27 @@ def profile_figure(profile: Profile, table: MeasuredRows | None = None) -> Figur
 
     A panel per kind of work (and model, where strategies differ), each curve with its
     90 % interval; both axes logarithmic. Outside the measured range a curve is dotted.
-    `table` adds the medians per session; without one the rows of a table profile are
-    the points.
+
+    Args:
+        profile: of a device.
+        table: what was measured, whose medians per session are drawn; None: the rows
+            of a table profile are the points, laws have none.
+
+    Raises:
+        InputError: for a profile without a curve to draw.
     """
     panels = _group_curves(profile)
     if not panels:
-        raise InputError(
-            "a profile with at least one",
-            where=profile.name,
-            problem="there is no curve to draw",
-        )
-    figure, axes = _build_grid(len(panels))
-    for ax, (title, lines) in zip(axes, panels.items(), strict=True):
-        for i, (label, key) in enumerate(lines):
-            _draw_curve(
-                ax, profile, key, label, SERIES_COLOURS[i % len(SERIES_COLOURS)], table
-            )
+        allowed, problem = "a profile with at least one", "there is no curve to draw"
+        raise InputError(allowed, where=profile.name, problem=problem)
+    columns = min(_COLUMNS, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
+    figure = build_empty_figure(figsize=size, layout="constrained")
+    for place, (title, lines) in enumerate(panels.items(), start=1):
+        ax = figure.add_subplot(rows, columns, place)
+        for line, colour in zip(lines, itertools.cycle(SERIES_COLOURS), strict=False):
+            _draw_curve(ax, profile, *line, colour, table)
         ax.set_title(title, fontsize=7.5, loc="left")
         ax.set_xlabel(_X_LABELS[QUANTITIES[lines[0][1][0]].size])
         ax.set_ylabel("time")
@@ -91,42 +101,38 @@ def _group_curves(profile: Profile) -> dict[str, list[tuple[str, Key]]]:
     return panels
 
 
-def _build_grid(count: int) -> tuple[Figure, Sequence[Axes]]:
-    columns = min(_COLUMNS, count)
-    rows = math.ceil(count / columns)
-    size = (_PANEL_IN[0] * columns, _PANEL_IN[1] * rows)
-    figure = build_empty_figure(figsize=size, layout="constrained")
-    return figure, [figure.add_subplot(rows, columns, i + 1) for i in range(count)]
-
-
 def _draw_curve(
     ax: Axes,
     profile: Profile,
-    key: Key,
     label: str,
+    key: Key,
     colour: str,
     table: MeasuredRows | None,
 ) -> None:
+    """Draw a curve with its interval, solid in its measured range, and its points.
+
+    Args:
+        ax: the panel.
+        profile: whose curve it is.
+        label: its name in the legend.
+        key: quantity, model and strategy.
+        colour: of all three.
+        table: see `profile_figure`.
+    """
     curve = profile.curves[key]
     variable = QUANTITIES[key[0]].variable
-    points: Iterable[tuple[float, float]] = ()
-    if table is not None:
-        points = [
-            (x, middle) for x, _, middle, _ in compute_medians(table.rows_of(key))
-        ]
-    elif isinstance(curve, Points):
-        points = zip(curve.sizes, curve.seconds, strict=True)
-    points = list(points)
+    sizes: Sequence[float] = ()
+    medians: Sequence[float] = ()
     if isinstance(curve, Points):
-        low, high = curve.sizes[0], curve.sizes[-1]
-    elif isinstance(curve, Fitted) and variable in curve.valid:
-        low, high = curve.valid[variable]
-    else:
-        low, high = (
-            (min(x for x, _ in points), max(x for x, _ in points))
-            if points
-            else (1.0, 1e4)
-        )
+        sizes, medians = curve.sizes, curve.seconds
+    ends = sizes
+    if table is not None:
+        rows = compute_medians(table.rows_of(key))
+        sizes, medians = [row[0] for row in rows], [row[2] for row in rows]
+    if isinstance(curve, Fitted) and variable in curve.valid:
+        ends = curve.valid[variable]
+    ends = ends or sizes or (1.0, 1e4)
+    low, high = min(ends), max(ends)
     x = np.geomspace(max(1.0, low / 2), high * 2, 120)
     inside = (x >= low * 0.999) & (x <= high * 1.001)
     seconds = np.array([curve.at(profile.size_of(key, curve, float(v))) for v in x])
@@ -137,20 +143,15 @@ def _draw_curve(
         ax.fill_between(
             x, seconds / factor, seconds * factor, color=colour, alpha=0.15, lw=0
         )
-    ax.plot(
-        [p for p, _ in points],
-        [s for _, s in points],
-        "o",
-        ms=2.2,
-        color=colour,
-        alpha=0.8,
-    )
+    ax.plot(sizes, medians, "o", ms=2.2, color=colour, alpha=0.8)
 
 
 def _set_log_scale(ax: Axes, headroom: int) -> None:
     """Give axes logarithmic scales with readable ticks, and room for a legend.
 
-    The legend stands above, `headroom` entries, two in a row.
+    Args:
+        ax: the panel, with all of its curves.
+        headroom: entries of the legend, which stands above, two in a row.
     """
     ax.set_xscale("log")
     ax.set_yscale("log")

@@ -1,10 +1,16 @@
-"""Tables of the HTML report: results, times to accuracies, differences of runs."""
+"""Tables of the HTML report: results, times to accuracies, differences of runs.
+
+Each builder takes runs by their labels and gives one `PanelTable`. A page about one run
+shows `list_headline_facts` in place of the first three: lead, settings and results,
+which stand side by side for several runs. What the tables say is computed in
+`frames.py` and `reach.py`.
+"""
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -16,10 +22,16 @@ from simfed.ground.units import (
     format_energy,
     format_rate,
 )
-from simfed.record.schema import list_phases
 from simfed.record.summary import count_classes
 from simfed.report import frames
-from simfed.report.panels import Columns, PanelTable, Row, build_table, limited, number
+from simfed.report.panels import (
+    Columns,
+    PanelTable,
+    build_table,
+    format_cell,
+    limited,
+    number,
+)
 from simfed.report.reach import (
     WHOLE_RUN,
     RunOutcome,
@@ -35,83 +47,84 @@ _QUANTITY = re.compile(r"^(\d[\d.e+-]*) (B/s|B|s)$")
 
 
 def list_headline_facts(run: Run) -> list[tuple[str, str, str]]:
-    """Return the few numbers that one asks for first: (what, value, in other words)."""
+    """Return the few numbers that one asks for first.
+
+    Facts that a run does not know (a measure in a time-only run, say) are left out.
+
+    Args:
+        run: the finished run.
+
+    Returns:
+        (what, value, in other words), such as `("simulated time", "2 min 5 s",
+        "3.1 s a round (median)")`.
+    """
     facts: list[tuple[str, str, str]] = []
-    tidy = frames.curves(run)
+    tidy, measure, rounds = frames.curves(run), run.measure, run.rounds
     name = frames.choose_headline(tidy) if len(tidy) else ""
-    measure = run.measure
     measured = tidy[(tidy["prototype"] == name) & tidy[measure.key].notna()]
     if len(measured):
-        best = measured.loc[measured[measure.key].agg(f"idx{measure.best}")]
-        final = measure.text(measured[measure.key].iloc[-1])
-        at_best = (
-            f"best {measure.text(best[measure.key])} in round {best['round']:,.0f}"
-        )
-        facts.append((measure.name, final, f"{name}; {at_best}"))
-    rounds = run.rounds
+        values = measured[measure.key]
+        best = measured.loc[values.agg(f"idx{measure.best}")]
+        at_best = measure.text(best[measure.key])
+        told = f"{name}; best {at_best} in round {best['round']:,.0f}"
+        facts.append((measure.name, measure.text(values.iloc[-1]), told))
     if len(rounds):
         middle = format_duration(rounds["duration_s"].median())
         whole = format_duration(rounds["finished_at_s"].max())
         facts.append(("simulated time", whole, f"{middle} a round (median)"))
-        up, down = rounds["uplink_bytes"].sum(), rounds["downlink_bytes"].sum()
-        facts.append(
-            ("sent by clients", format_bytes(up), (f"and {format_bytes(down)} to them"))
+        up, down = (
+            format_bytes(rounds[f"{way}link_bytes"].sum()) for way in ("up", "down")
         )
+        facts.append(("sent by clients", up, f"and {down} to them"))
     if (energy := frames.describe_energy(run)) is not None:
         facts.append(("energy of devices", *energy))
     if len(run.participations):
-        phases = list_phases(run.participations.columns)
-        seconds = run.participations[list(phases)].sum()
-        total = float(seconds.sum())
-        top = phases[str(seconds.idxmax())]
-        share = 100 * seconds.max() / total if total else 0.0
-        facts.append(
-            (
-                "most time went to",
-                frames.label_phase(top),
-                (f"{share:.0f} % of the clients' time"),
-            )
-        )
-    stragglers = frames.list_stragglers(run)
-    if len(stragglers):
-        worst = stragglers.iloc[0]
+        shares = frames.compute_phase_shares(run)
+        top = frames.label_phase(str(shares.idxmax()))
+        told = f"{100 * shares.max():.0f} % of the clients' time"
+        facts.append(("most time went to", top, told))
+    for worst in frames.list_stragglers(run).head(1).to_dict("records"):
         phase = frames.label_phase(worst["phase"])
-        about = f"{100 * worst['share']:.0f} % of rounds, mostly {phase}"
-        facts.append(("waited for most", f"client {worst['client']}", about))
-    rolled_back = int(rounds["rolled_back"].sum())
-    if rolled_back:
+        told = f"{100 * worst['share']:.0f} % of rounds, mostly {phase}"
+        facts.append(("waited for most", f"client {worst['client']}", told))
+    if rolled_back := int(rounds["rolled_back"].sum()):
         facts.append(("rolled back", f"{rolled_back:,}", f"of {len(rounds):,} rounds"))
     return facts
 
 
 def build_thresholds_table(reached: pd.DataFrame, measure: Measure) -> PanelTable:
-    """Return the first instants at thresholds, from `list_threshold_rows`."""
+    """Return when each value of the measure was first reached, or that it was not.
 
-    def at_all(row: Row, text: Callable[[Row], str], otherwise: str = "") -> str:
-        return otherwise if pd.isna(row["at_s"]) else text(row)
-
+    Args:
+        reached: see `reach.list_threshold_rows`.
+        measure: the one whose values the thresholds are.
+    """
     columns: Columns = {
-        "run": lambda row: str(row["run"]),
-        "prototype": lambda row: str(row["prototype"]),
+        "run": "run",
+        "prototype": "prototype",
         measure.name: lambda row: measure.number(row["threshold"]),
-        "first reached after": lambda row: at_all(
-            row, lambda row: format_duration(row["at_s"]), "not reached"
+        "first reached after": lambda row: (
+            format_cell("at_s", row["at_s"]) or "not reached"
         ),
-        "in round": lambda row: at_all(row, lambda row: f"{row['round']:,.0f}"),
-        "sent by clients": lambda row: at_all(
-            row, lambda row: format_bytes(row["uplink_bytes"])
-        ),
-        "moved both ways": lambda row: at_all(
-            row, lambda row: format_bytes(row["total_bytes"])
-        ),
+        "in round": "round",
+        "sent by clients": "uplink_bytes",
+        "moved both ways": "total_bytes",
     }
-    return build_table(
-        f"When each {measure.name} was reached", reached, columns, range(2, 7)
-    )
+    caption = f"When each {measure.name} was reached"
+    reached = reached.astype({"round": "Int64"})
+    return build_table(caption, reached, columns, range(2, 7))
 
 
 def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
-    """Return every run's time to the targets and final measure, beside the first's."""
+    """Return every run's time to the targets and final measure, beside the first's.
+
+    A time that was not reached stands as `> ` and the whole run's. The targets are the
+    hardest that all runs and that one run reached.
+
+    Args:
+        runs: label → run; the first is what the others are held against.
+        tidy: `frames.curves` of all of them, with these labels.
+    """
     measure = next(iter(runs.values())).measure
     targets, outcomes = _find_outcomes(runs, tidy)
     learned = any(not math.isnan(outcome.final) for outcome in outcomes.values())
@@ -136,15 +149,13 @@ def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
         "study, or simfed.compare with several seeds of each, does."
     )
     caption = "Time to target" if targets else "Time"
-    return PanelTable(
-        caption, tuple(header), rows, frozenset(range(1, len(header))), note
-    )
+    return PanelTable(caption, tuple(header), rows, range(1, len(header)), note)
 
 
 def _find_outcomes(
     runs: Mapping[str, Run], tidy: pd.DataFrame
 ) -> tuple[list[float], dict[str, RunOutcome]]:
-    """Targets that tell these runs apart, and what each run came to at them."""
+    """Return targets that tell these runs apart, and what each run came to at them."""
     measure = next(iter(runs.values())).measure
     mean = frames.select_headlines(tidy.dropna(subset=[measure.key]))
     targets = (
@@ -159,23 +170,27 @@ def _find_outcomes(
 
 
 def _format_time(at_s: float, is_reached: bool) -> str:
+    """Return an instant; with `> ` where the run ended there."""
     return f"{'' if is_reached else '> '}{format_duration(at_s)}"
 
 
 def build_results_table(runs: Mapping[str, Run]) -> PanelTable:
-    """Return the results of several runs, side by side; folded: the same in all."""
+    """Return the results of several runs side by side, a column each.
+
+    Rows that say the same of all runs are folded away (`PanelTable.same`).
+    """
     columns = [_list_results(run) for run in runs.values()]
     names = dict.fromkeys(name for column in columns for name in column)
     every = [(name, *(column.get(name, "") for column in columns)) for name in names]
     rows = [row for row in every if len(set(row[1:])) > 1]
     same = [row for row in every if len(set(row[1:])) == 1]
-    numeric = frozenset(range(1, len(runs) + 1))
+    numeric = range(1, len(runs) + 1)
     header = ("result", *runs)
     return PanelTable("Results, side by side", header, rows, numeric, same=same)
 
 
 def _list_results(run: Run) -> dict[str, str]:
-    """Return each result's name and text."""
+    """Return a run's results: name → text."""
     results: dict[str, str] = {}
     measure = run.measure
     measured = frames.curves(run).dropna(subset=[measure.key])
@@ -200,10 +215,7 @@ def _list_results(run: Run) -> dict[str, str]:
     results["rounds"] = f"{len(rounds):,}"
     results["rounds rolled back"] = f"{rounds['rolled_back'].sum():,}"
     if len(run.participations):
-        phases = list_phases(run.participations.columns)
-        spent = run.participations[list(phases)].sum()
-        for column, kind in phases.items():
-            share = spent[column] / spent.sum() if spent.sum() else 0.0
+        for kind, share in frames.compute_phase_shares(run).items():
             results[f"clients' time in {kind}"] = f"{100 * share:.1f} %"
         counts = run.participations["arm"].value_counts(normalize=True)
         for arm in frames.list_arms(run):
@@ -215,7 +227,7 @@ def build_settings_table(runs: Mapping[str, Run]) -> PanelTable:
     """Return the keys of the scenarios that differ."""
     rows = list_differences([run.scenario for run in runs.values()])
     note = "" if rows else "The scenarios are the same in every key."
-    return PanelTable("Settings that differ", ("key", *runs), rows, frozenset(), note)
+    return PanelTable("Settings that differ", ("key", *runs), rows, (), note)
 
 
 def list_differences(
@@ -223,9 +235,11 @@ def list_differences(
 ) -> list[tuple[str, ...]]:
     """Return (key path, value in each) for every key that is not the same in all.
 
-    `—` where it is absent.
+    Quantities are written for people, unless that would hide that they differ; `—`
+    stands where a key is absent.
 
-    Quantities are written for people, unless that would hide that they differ.
+    Args:
+        scenarios: resolved ones, as mappings.
 
     >>> list_differences([{"a": {"b": 1}, "c": [2]}, {"a": {"b": 3}, "c": [2]}])
     [('a.b', '1', '3')]
@@ -242,17 +256,23 @@ def list_differences(
 
 
 def _format_quantities(values: Sequence[str]) -> list[str]:
+    """Return quantities for people, or all as they were where two would look alike."""
     spoken = [_format_quantity(value) for value in values]
     return spoken if len(set(spoken)) == len(set(values)) else list(values)
 
 
 def _format_quantity(value: str) -> str:
+    """Return `50 Mbps` for `6250000.0 B/s`; other texts as they are."""
     match = _QUANTITY.match(value)
     return _SPOKEN[match[2]](float(match[1])) if match else value
 
 
 def flatten_settings(value: object, path: str = "") -> Iterator[tuple[str, str]]:
-    """Return (key path, value as text) of every leaf of a scenario."""
+    """Yield (key path, value as text) of every leaf of a scenario.
+
+    >>> list(flatten_settings({"a": {"b": [1, None]}}))
+    [('a.b[0]', '1'), ('a.b[1]', 'null')]
+    """
     if isinstance(value, dict) and value:
         for key, inner in value.items():
             yield from flatten_settings(inner, f"{path}.{key}" if path else str(key))
@@ -264,19 +284,24 @@ def flatten_settings(value: object, path: str = "") -> Iterator[tuple[str, str]]
 
 
 def build_stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
-    """Return the stragglers of runs: how often, and for what."""
+    """Return the clients that rounds waited for: how often, and for what.
+
+    Args:
+        runs: label → run; each run's stragglers stand in the order of
+            `frames.list_stragglers`.
+    """
     columns: Columns = {
-        "run": lambda row: str(row["run"]),
-        "client": lambda row: f"{row['client']}",
-        "prototype": lambda row: str(row["prototype"]),
-        "rounds": lambda row: f"{row['rounds']:,}",
-        "share": lambda row: f"{100 * row['share']:.1f} %",
+        "run": "run",
+        "client": lambda row: str(row["client"]),
+        "prototype": "prototype",
+        "rounds": "rounds",
+        "share": "share",
         "mostly for (rounds)": lambda row: (
             f"{frames.label_phase(row['phase'])} ({row['phase_rounds']:,})"
         ),
-        "link": lambda row: "" if pd.isna(row["link"]) else str(row["link"]),
+        "link": "link",
         "rounds shorter without it": lambda row: (
-            "–" if pd.isna(row["saved_s"]) else format_duration(row["saved_s"])
+            format_cell("saved_s", row["saved_s"]) or "–"
         ),
     }
     rows = pd.concat(
@@ -287,16 +312,21 @@ def build_stragglers_table(runs: Mapping[str, Run]) -> PanelTable:
 
 
 def build_links_table(label: str, use: pd.DataFrame) -> PanelTable:
-    """Return how each link was used; `use` is from `frames.summarise_links`."""
+    """Return how each link was used, at most 60 of them.
+
+    Args:
+        label: the run's name; empty where the page is about one run.
+        use: see `frames.summarise_links`.
+    """
     columns: Columns = {
-        "link": lambda row: str(row["link"]),
-        "rounds held up": lambda row: f"{row['held_up']:,}",
-        "bytes": lambda row: format_bytes(row["bytes"]),
-        "busy": lambda row: format_duration(row["busy_s"]),
-        "of the run": lambda row: f"{100 * row['busy_share']:.1f} %",
+        "link": "link",
+        "rounds held up": "held_up",
+        "bytes": "bytes",
+        "busy": "busy_s",
+        "of the run": "busy_share",
         "use while busy": lambda row: f"{number(100 * row['use_when_busy'], 3)} %",
-        "most transfers": lambda row: f"{row['most_flows']:,}",
-        "full": lambda row: format_duration(row["full_s"]),
+        "most transfers": "most_flows",
+        "full": "full_s",
     }
     caption = f"Links of {label}" if label else "Links"
     table = build_table(caption, use, columns, range(1, 8))

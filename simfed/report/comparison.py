@@ -28,7 +28,7 @@ _MOST_NAMED = 4
 
 
 class ComparedPair(NamedTuple):
-    """Two sides at one threshold."""
+    """Two sides at one threshold; see `compare_sides`."""
 
     threshold: float
     """A value of the measure, or `WHOLE_RUN`."""
@@ -81,10 +81,17 @@ def compare_sides(
     *,
     measure: Measure = ACCURACY,
 ) -> Iterator[ComparedPair]:
-    """Return every two sides (or each with the baseline) at every threshold.
+    """Yield every two sides (or each with the baseline) at every threshold.
 
-    They are compared seed by seed. `sides`: (name, seed → outcome); seeds that only one
-    of two sides has do not count.
+    Args:
+        sides: (name, seed → outcome), each name once; seeds that only one of two sides
+            has do not count.
+        thresholds: values of the measure, or `WHOLE_RUN`, at which all outcomes have a
+            time.
+        confidence: that intervals are to have, between 0 and 1.
+        relevant_ratio: how many times sooner a side must be for a verdict.
+        baseline: the name of the side that every pair has; None: all pairs.
+        measure: the one whose values the thresholds are.
     """
     for (a, of_a), (b, of_b) in itertools.combinations(sides, 2):
         if baseline not in (None, a, b):
@@ -105,6 +112,7 @@ def compare_sides(
 def _list_times(
     outcomes: Sequence[RunOutcome], threshold: float
 ) -> tuple[list[float], list[bool]]:
+    """Return the outcomes' times at a threshold, and whether each reached it."""
     times = [outcome.times[threshold] for outcome in outcomes]
     return [at_s for at_s, _ in times], [reached for _, reached in times]
 
@@ -113,7 +121,13 @@ def _list_times(
 
 
 def format_threshold(threshold: float, whole: str, measure: Measure = ACCURACY) -> str:
-    """Return `90 %`, `RMSE 2.5`; of `WHOLE_RUN` the words given for that."""
+    """Return a threshold for people: `90 %`, `RMSE 2.5`.
+
+    Args:
+        threshold: a value of the measure, or `WHOLE_RUN`.
+        whole: the words for `WHOLE_RUN`.
+        measure: the one whose value it is.
+    """
     return whole if math.isnan(threshold) else measure.goal(threshold)
 
 
@@ -125,6 +139,11 @@ def format_median(
     """Return an arm's time, from a row of a study's `targets`: `12.3 s [11 s, 14 s]`.
 
     Where the interval covers less than `confidence`, what it covers stands beside it.
+
+    Args:
+        row: `seeds, reached, median, at_least, at_most, low, high, coverage`.
+        confidence: that was asked for, between 0 and 1.
+        amount: number → text.
     """
     if not row["seeds"]:
         return ""
@@ -148,8 +167,11 @@ def format_estimate(
 ) -> str:
     """Return a mean with its interval, `0.812 [0.801, 0.823]`; empty for none.
 
-    It is from the columns `name`, `name_low` and `name_high` of a row. `sign`: `+` to
-    show it at positive ones, too.
+    Args:
+        row: has the columns `name`, `name_low` and `name_high`.
+        name: of the mean's column.
+        sign: `+` to show it at positive numbers, too.
+        measure: shares have three decimals, other measures four digits.
     """
     digits = ".3f" if measure.is_share else ".4g"
     texts = []
@@ -166,21 +188,25 @@ def format_ratio(ratio: Estimate, confidence: float) -> str:
     """Return a ratio above 1 with its interval: `1.80× [1.50, 2.20]`.
 
     Or a bound of it: `at least 3.30× [2.10, ∞]`.
+
+    Args:
+        ratio: the typical value, as far as it is known.
+        confidence: that was asked for; an interval that covers less says so.
     """
-    text = _format_bound(ratio)
+    text = f"{_format_number(ratio.least)}×"
+    if not ratio.is_exact and math.isinf(ratio.most):
+        text = f"at least {text}"
+    elif not ratio.is_exact:
+        least, most = _format_number(ratio.least), _format_number(ratio.most)
+        text = f"between {least} and {most}×"
     if ratio.coverage == 0:
         return text
     text += f" [{_format_number(ratio.low)}, {_format_number(ratio.high)}]"
     return text + _format_coverage(ratio.coverage, confidence)
 
 
-def _format_bound(ratio: Estimate) -> str:
-    if ratio.is_exact or math.isinf(ratio.most):
-        return f"{'' if ratio.is_exact else 'at least '}{_format_number(ratio.least)}×"
-    return f"between {_format_number(ratio.least)} and {_format_number(ratio.most)}×"
-
-
 def _format_coverage(coverage: float, confidence: float) -> str:
+    """Return what an interval covers, where that is less than was asked for."""
     return "" if coverage >= confidence else f" (covers {100 * coverage:.0f} %)"
 
 
@@ -194,7 +220,16 @@ def describe_sides(
 ) -> str:
     """Return two sides at one threshold in words, settings of one outcome together.
 
-    settings: (name, their times).
+    Args:
+        a: the name of one side.
+        b: that of the other.
+        threshold: a value of the measure, or `WHOLE_RUN`.
+        settings: (name, the sides' times in it); an empty name is not told.
+        measure: the one whose value the threshold is.
+
+    Returns:
+        One sentence: `a before b to 90 %: at wifi a 1.80× [1.50, 2.20] sooner in 5 of 5
+        seeds.`
     """
     whole = "in simulated time"
     goal = whole if math.isnan(threshold) else f"to {measure.goal(threshold)}"
@@ -215,6 +250,7 @@ def describe_sides(
 
 
 def _name_outcome(a: str, b: str, paired: PairedTimes) -> str:
+    """Return the verdict on two sides in words."""
     if paired.verdict:
         return f"{a} before {b}" if paired.verdict == 1 else f"{b} before {a}"
     if not paired.decided:
@@ -230,7 +266,7 @@ def _describe_times(a: str, b: str, paired: PairedTimes) -> str:
     if not paired.decided:
         return "no seed tells which is sooner"
     side = paired.clear or (1 if paired.wins >= paired.losses else -1)
-    ratio = _choose_ratio(paired, side)
+    ratio = paired.ratio if side == 1 else inverse(paired.ratio)
     first, wins = (a, paired.wins) if side == 1 else (b, paired.losses)
     # where nothing is known below, "at least 0.00×" would say nothing
     times = f"{format_ratio(ratio, paired.confidence)} " if ratio.least > 0 else ""
@@ -241,32 +277,17 @@ def _describe_times(a: str, b: str, paired: PairedTimes) -> str:
     return f"{text}, too few to decide" if few else text
 
 
-def _choose_ratio(paired: PairedTimes, side: int) -> Estimate:
-    return paired.ratio if side == 1 else inverse(paired.ratio)
-
-
 def inverse(ratio: Estimate) -> Estimate:
     """Return the ratio of second to first, of one of the first to the second."""
-
-    def over(x: float) -> float:
-        return math.inf if x == 0 else 1 / x
-
-    return Estimate(
-        over(ratio.most),
-        over(ratio.least),
-        over(ratio.high),
-        over(ratio.low),
-        ratio.coverage,
+    least, most, low, high = (
+        1 / bound if bound else math.inf
+        for bound in (ratio.most, ratio.least, ratio.high, ratio.low)
     )
+    return Estimate(least, most, low, high, ratio.coverage)
 
 
 def _format_number(value: float) -> str:
+    """Return a ratio's number with three digits, or all before its point."""
     if math.isinf(value):
         return "∞"
-    return (
-        f"{value:.2f}"
-        if value < 9.995
-        else f"{value:,.0f}"
-        if value >= 99.5
-        else f"{value:.1f}"
-    )
+    return f"{value:,.{2 if value < 9.995 else 1 if value < 99.5 else 0}f}"

@@ -25,6 +25,11 @@ if TYPE_CHECKING:
 
     from simfed.record.read import Run
 
+_X_LABELS = {
+    "at_s": "simulated time",
+    "uplink_bytes": "sent by clients",
+    "total_bytes": "moved",
+}
 _Y_LABELS = {
     **{one.key: f"test {one.name}" for one in CLASS_MEASURES.values()},
     "measure": "test measure",
@@ -40,26 +45,29 @@ def accuracy_figure(
     y: str | None = None,
     width_in: float = 3.5,
 ) -> Figure:
-    """Return the runs' measure, or another column `y`, against time, rounds or bytes.
+    """Return the runs' measure, or another column, against time, rounds or bytes.
 
-    Columns are those of `frames.curves`; `x` is `at_s`, `round`, `uplink_bytes` or
-    `total_bytes`. One run: a curve per prototype and their mean. Several: the mean of
-    each, coloured by run.
+    One run: a curve per prototype and their mean. Several: the mean of each, coloured
+    by run.
 
-    Raises: `InputError` where no run has that measure.
+    Args:
+        runs: a finished run, or several that are judged by one measure.
+        x: the column of `frames.curves` across: `at_s`, `round`, `uplink_bytes` or
+            `total_bytes`.
+        y: the column upwards; None: the measure.
+        width_in: the figure's width in inches.
+
+    Raises:
+        InputError: for a column that there is not, and where no run has that measure.
     """
     chosen = list(runs) if isinstance(runs, Sequence) else [runs]
     measure = find_common_measure((run.measure for run in chosen), where="runs")
     y = measure.key if y is None else y
-    parts = [
-        frames.curves(run, label)
-        for run, label in zip(chosen, frames.label_runs(chosen), strict=True)
-    ]
-    if len(parts) == 1:
-        figure = curve_figure(parts[0], x=x, y=y, colour="prototype", width_in=width_in)
-    else:
-        means = frames.select_headlines(pd.concat(parts))
-        figure = curve_figure(means, x=x, y=y, colour="run", width_in=width_in)
+    tidy = pd.concat(map(frames.curves, chosen, frames.label_runs(chosen)))
+    colour = "prototype"
+    if len(chosen) > 1:
+        tidy, colour = frames.select_headlines(tidy), "run"
+    figure = curve_figure(tidy, x=x, y=y, colour=colour, width_in=width_in)
     (axes,) = figure.axes
     if y == measure.key:
         axes.set_ylabel(f"test {measure.name}")
@@ -77,14 +85,24 @@ def curve_figure(
     colour: str = "run",
     width_in: float = 3.5,
 ) -> Figure:
-    """Return a figure of the curves in a tidy frame; see `draw_curves`."""
+    """Return a figure of the curves in a tidy frame.
+
+    Args:
+        tidy: see `draw_curves`, as the rest.
+        x: the column across.
+        y: the column upwards.
+        colour: the column that tells curves apart.
+        width_in: the figure's width in inches.
+
+    Raises:
+        InputError: for a column that there is not, or one without any number.
+    """
     for name in (y, x):
         check_known(name, tidy.columns)
-    if tidy[y].notna().sum() == 0:
-        raise InputError(
-            f"a run that recorded {_Y_LABELS.get(y, y)}",
-            problem=f"no {_Y_LABELS.get(y, y)} was recorded",
-        )
+    if not tidy[y].notna().any():
+        what = _Y_LABELS.get(y, y)
+        problem = f"no {what} was recorded"
+        raise InputError(f"a run that recorded {what}", problem=problem)
     figure, (ax,) = build_figure(width_in, [2.0], left_in=0.48, right_in=0.14)
     draw_curves(ax, tidy, x=x, y=y, colour=colour)
     return figure
@@ -102,11 +120,18 @@ def draw_curves(
 ) -> None:
     """Draw one curve per value of the column `colour`, with axis labels and a legend.
 
-    `colours` says which colour each value has; in order of appearance if omitted.
-    `targets`: values of the measure with a dashed line across.
+    Rows without the measure are left out; the curve of `frames.MEAN` is black. Where
+    the frame has columns `low` and `high`, a band is drawn between them: seeds of a
+    study, or quantiles of clients.
 
-    Rows without the measure are left out. Where the frame has columns `low` and `high`,
-    a band is drawn between them: seeds of a study, or quantiles of clients.
+    Args:
+        ax: the panel.
+        tidy: the values, a row per point.
+        x: the column across, in base units; the axis chooses its own.
+        y: the column upwards.
+        colour: the column that tells curves apart.
+        colours: which colour each of its values has; None: in order of appearance.
+        targets: values of the measure with a dashed line across.
     """
     tidy = tidy.dropna(subset=[y])
     scale, x_label = _choose_x_axis(tidy[x], x)
@@ -143,12 +168,8 @@ def draw_curves(
 
 
 def _choose_x_axis(values: pd.Series, x: str) -> tuple[float, str]:
-    last = float(values.max())
-    if x == "at_s":
-        scale, unit = time_unit(last)
-        return scale, f"simulated time ({unit})"
-    if x.endswith("_bytes"):
-        scale, unit = choose_bytes_unit(last)
-        kind = {"uplink_bytes": "sent by clients", "total_bytes": "moved"}.get(x, x)
-        return scale, f"{kind} ({unit})"
-    return 1.0, x
+    """Return what to divide an axis' values by, and its label with the unit."""
+    if x not in _X_LABELS:
+        return 1.0, x
+    scale, unit = (time_unit if x == "at_s" else choose_bytes_unit)(float(values.max()))
+    return scale, f"{_X_LABELS[x]} ({unit})"

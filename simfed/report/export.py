@@ -1,5 +1,8 @@
 """A run for the tools that people already look at: TensorBoard, MLflow, a spreadsheet.
 
+`rows` is a run as one table; `scalars` are its columns as curves. CSV files have the
+rows, TensorBoard and MLflow the curves.
+
 TensorBoard's steps and MLflow's are rounds; simulated seconds are a curve of their own,
 and the time stamp of every value is its simulated instant, counted from the run's start
 as if that were the beginning of 1970. The packages `tensorboard` and `mlflow` are
@@ -42,17 +45,31 @@ _ROUND_COLUMNS = {
     "downlink_bytes": "downlink_bytes",
 }
 """Columns of `rounds.parquet` as `rows` names them."""
+_ROUND_CURVES = {
+    "round/simulated time (s)": "end_s",
+    "round/length (s)": "duration_s",
+    "round/participants": "participants",
+    "round/lost": "lost",
+    "spent/sent by clients (bytes)": "uplink_bytes",
+    "spent/sent to clients (bytes)": "downlink_bytes",
+    "spent/energy (J)": "energy_j",
+}
+"""Curves of a whole round: name → column of `rows`, `end_s` for its end."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_\-. /]")
 
 
 def rows(run: Run, label: str | None = None) -> pd.DataFrame:
     """Return one row per round and prototype (and their mean), in order of time.
 
-    `run, round, at_s` (simulated, at the round's end), `prototype, accuracy, loss,
-    kd_loss` (empty where not measured; other measures as in `frames.curves`), of the
-    round `duration_s, participants, lost, rolled_back,
-    critical_client, critical_phase`, and summed up since the start `uplink_bytes,
-    downlink_bytes, energy_j` (empty where a device's profile does not know its power).
+    Columns: `run, round, at_s` (simulated, at the round's end), `prototype, accuracy,
+    loss, kd_loss` (empty where not measured; other measures as in `frames.curves`), of
+    the round `duration_s, participants, lost, rolled_back, critical_client,
+    critical_phase`, and summed up since the start `uplink_bytes, downlink_bytes,
+    energy_j` (empty where a device's profile does not know its power).
+
+    Args:
+        run: the finished run.
+        label: what stands in the column `run`; None: the run's name.
     """
     facts = run.rounds.rename(columns=_ROUND_COLUMNS)[[*_ROUND_COLUMNS.values()]]
     for column in ("uplink_bytes", "downlink_bytes"):
@@ -80,33 +97,21 @@ def scalars(run: Run) -> Iterator[tuple[str, int, float, float]]:
     by clients (bytes)`, …
     """
     table = rows(run)
-    for prototype, group in table.groupby("prototype", sort=False):
-        for column, name in _name_columns(run).items():
-            measured = group.dropna(subset=[column])
-            values = measured[["round", "at_s", column]]
-            yield from (
-                (f"{name}/{prototype}", int(n), float(at_s), float(value))
-                for n, at_s, value in values.itertuples(index=False)
-            )
     once = table.drop_duplicates("round").assign(end_s=lambda rows: rows["at_s"])
-    for column, name in (
-        ("end_s", "round/simulated time (s)"),
-        ("duration_s", "round/length (s)"),
-        ("participants", "round/participants"),
-        ("lost", "round/lost"),
-        ("uplink_bytes", "spent/sent by clients (bytes)"),
-        ("downlink_bytes", "spent/sent to clients (bytes)"),
-        ("energy_j", "spent/energy (J)"),
-    ):
-        values = once[["round", "at_s", column]].dropna()
-        yield from (
-            (name, int(n), float(at_s), float(value))
-            for n, at_s, value in values.itertuples(index=False)
-        )
+    curves = [
+        (f"{name}/{prototype}", group, column)
+        for prototype, group in table.groupby("prototype", sort=False)
+        for column, name in _name_columns(run).items()
+    ]
+    curves += [(name, once, column) for name, column in _ROUND_CURVES.items()]
+    for name, group, column in curves:
+        values = group[["round", "at_s", column]].dropna()
+        for number, at_s, value in values.itertuples(index=False):
+            yield name, int(number), float(at_s), float(value)
 
 
 def _name_columns(run: Run) -> dict[str, str]:
-    """Return the names of columns of `frames.curves`."""
+    """Return the columns of `frames.curves` that hold values, with names of curves."""
     return {
         **{one.key: one.name for one in run.measures},
         "loss": "loss",
@@ -117,9 +122,14 @@ def _name_columns(run: Run) -> dict[str, str]:
 def write_table(table: pd.DataFrame, path: Path) -> None:
     """Write a table as CSV for spreadsheets.
 
-    They would take a text such as `=1+1` for a formula.
+    They would take a text such as `=1+1` for a formula: such texts are quoted.
 
-    Raises: `InputError` where the disk refuses.
+    Args:
+        table: any; its index is left out.
+        path: of the file, which is replaced once the new one is whole.
+
+    Raises:
+        InputError: where the disk refuses.
     """
     table = table.rename(columns=quote_formula)
     texts = table.select_dtypes(exclude="number").columns
@@ -133,7 +143,15 @@ def write_table(table: pd.DataFrame, path: Path) -> None:
 
 
 def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
-    """Write `rows` of all runs to one file."""
+    """Write `rows` of all runs to one file, and return its path.
+
+    Args:
+        runs: label → run.
+        path: of the file.
+
+    Raises:
+        InputError: where the disk refuses.
+    """
     table = pd.concat(
         [rows(run, label) for label, run in runs.items()], ignore_index=True
     )
@@ -142,11 +160,16 @@ def write_csv(runs: Mapping[str, Run], path: Path) -> Path:
 
 
 def write_tensorboard(runs: Mapping[str, Run], folder: Path) -> Path:
-    """Write event files below `folder`, one run each, for TensorBoard.
+    """Write event files for TensorBoard, one run each, and return their folder.
 
     Open them with `tensorboard --logdir FOLDER`. The same run gives the same bytes.
 
-    Raises: `InputError` without the package tensorboard.
+    Args:
+        runs: label → run.
+        folder: below which each run has a folder of its label's name.
+
+    Raises:
+        InputError: without the package tensorboard, or where the disk refuses.
     """
     with _extra("tensorboard"):
         from tensorboard.compat.proto.event_pb2 import Event
@@ -173,13 +196,17 @@ def write_tensorboard(runs: Mapping[str, Run], folder: Path) -> Path:
 def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
     """Write runs to MLflow, and return the store's address.
 
-    `store` is a folder (MLflow's file store), or the address of a tracking server or
-    database. An experiment is a scenario's name; a run has its scenario's keys as
-    parameters and its seed and fingerprint as tags. Written twice, a run is there
-    twice.
+    An experiment is a scenario's name; a run has its scenario's keys as parameters and
+    its seed and fingerprint as tags. Written twice, a run is there twice.
 
-    Raises: `InputError` without the package mlflow, and with what it says where it does
-    not take the runs.
+    Args:
+        runs: label → run.
+        store: a folder (MLflow's file store), or the address of a tracking server or
+            database.
+
+    Raises:
+        InputError: without the package mlflow, and with what it says where it does not
+            take the runs.
     """
     with _extra("mlflow"):
         from mlflow.entities import Metric, Param, RunTag
@@ -232,6 +259,7 @@ def write_mlflow(runs: Mapping[str, Run], store: str) -> str:
 
 @contextmanager
 def _extra(package: str) -> Iterator[None]:
+    """Turn a missing package into an `InputError` that says how to install it."""
     try:
         yield
     except ImportError as error:

@@ -1,7 +1,12 @@
-"""The picture of a fleet: the spread of each quantity, before anything runs."""
+"""The picture of a fleet: the spread of each quantity, before anything runs.
+
+`simfed show` writes it. Columns are what a scenario draws for its clients
+(`fleet.columns`); each quantity that differs or matters has a panel.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -56,27 +61,25 @@ def draw_fleet_figure(
 ) -> Figure:
     """Return per quantity the share of each group's clients with at most so much.
 
-    A last panel shows who is there when. `there[k, i]`: the share of group i's clients
-    that are there at `hours[k]`; None: no such panel. A drawn quantity is a rising
-    curve, one that is alike for all a step. Quantities that are nowhere finite
-    (unlimited links, traces) or 0 for everybody have no panel.
+    A drawn quantity is a rising curve, one that is alike for all a step. Quantities
+    that are nowhere finite (unlimited links, traces) or 0 for everybody have no panel.
+
+    Args:
+        columns: a quantity of a group each, in base units.
+        names: of the groups.
+        there: shape (hours, groups): the share of a group's clients that are there;
+            None: there is no last panel of who is there when.
+        hours: simulated hours of `there`.
+        width_in: the figure's width in inches; up to three panels stand side by side.
     """
     from matplotlib.lines import Line2D
 
-    fields = [field for field in FIELDS if _is_worth_a_panel(field, columns)] or [
-        "device.speed"
-    ]
-    looks = [
-        (
-            SERIES_COLOURS[i % len(SERIES_COLOURS)],
-            _DASHES[i // len(SERIES_COLOURS) % len(_DASHES)],
-        )
-        for i in range(len(names))
-    ]
+    fields = [field for field in FIELDS if _is_worth_a_panel(field, columns)]
+    fields = fields or ["device.speed"]
+    pairs = itertools.cycle((c, dash) for dash in _DASHES for c in SERIES_COLOURS)
+    looks = list(itertools.islice(pairs, len(names)))
     legend = [
-        Line2D(
-            [], [], color=colour, linestyle=dash, linewidth=1.2, label=make_label(name)
-        )
+        Line2D([], [], color=colour, ls=dash, lw=1.2, label=make_label(name))
         for name, (colour, dash) in zip(names, looks, strict=True)
     ]
     count = len(fields) + (there is not None)
@@ -92,11 +95,8 @@ def draw_fleet_figure(
         each = (box.width + 0.05) / across
         for k in range(across):
             if len(panels) < count:
-                panels.append(
-                    figure.add_axes(
-                        (box.x0 + k * each, box.y0, each - 0.05, box.height)
-                    )
-                )
+                place = (box.x0 + k * each, box.y0, each - 0.05, box.height)
+                panels.append(figure.add_axes(place))
     for k, (axes, field) in enumerate(zip(panels, fields, strict=False)):
         steps = {
             column.group: _compute_steps(column.values * _SCALES.get(field, 1.0))
@@ -126,6 +126,11 @@ def _draw_steps(
     """Draw a step line per group.
 
     Of those that lie upon each other each has its turn of dashes.
+
+    Args:
+        axes: the panel.
+        steps: group → (x, share), both of the same length.
+        looks: (colour, dashes) of each group.
     """
     alike: dict[bytes, list[int]] = {}
     for group, (x, share) in steps.items():
@@ -136,9 +141,7 @@ def _draw_steps(
             if len(groups) > 1:
                 dash = (_TURN * turn, (_TURN, _TURN * (len(groups) - 1)))
             x, share = steps[group]
-            axes.step(
-                x, share, where="post", color=colour, linestyle=dash, linewidth=1.2
-            )
+            axes.step(x, share, where="post", color=colour, ls=dash, lw=1.2)
 
 
 def _is_worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
@@ -146,13 +149,10 @@ def _is_worth_a_panel(field: str, columns: Sequence[FleetColumn]) -> bool:
 
     Constant stays are said in the table.
     """
-    of_field = [column for column in columns if column.field == field]
-    if field.startswith("availability") and not any(
-        column.drawn for column in of_field
-    ):
+    mine = [column for column in columns if column.field == field]
+    if field.startswith("availability") and not any(column.drawn for column in mine):
         return False
-    values = [column.values for column in of_field]
-    return any((np.isfinite(v) & (v > 0)).any() for v in values)
+    return any((np.isfinite(one.values) & (one.values > 0)).any() for one in mine)
 
 
 def _compute_steps(values: Any) -> tuple[Any, Any]:
@@ -160,9 +160,7 @@ def _compute_steps(values: Any) -> tuple[Any, Any]:
     ordered = np.sort(values[np.isfinite(values)])
     at = np.unique(np.linspace(0, len(ordered) - 1, _MOST_POINTS).astype(int))
     share = (at + 1) / len(values)
-    return np.concatenate([ordered[at[:1]], ordered[at]]), np.concatenate(
-        [[0.0], share]
-    )
+    return np.concatenate([ordered[:1], ordered[at]]), np.concatenate([[0.0], share])
 
 
 def _scale_x_axis(axes: Axes) -> None:
@@ -187,6 +185,7 @@ def _scale_x_axis(axes: Axes) -> None:
 
 
 def _frame_panel(axes: Axes, label: str) -> None:
+    """Give a panel of shares its ticks, its grid and the name of its x axis."""
     axes.set_ylim(0, 1.03)
     axes.set_yticks([0, 0.5, 1])
     axes.set_xlabel(label, labelpad=2)

@@ -1,7 +1,16 @@
 """The data of the page's Gantt: a run's bars as columns of numbers.
 
 `gantt.js` draws bars, or a part of them, out of these; how much fits a page is decided
-here. Columns of one table are in step, and refer to rows of others by their places.
+here. `build_gantt_data` gives one mapping of plain lists and numbers, as JSON has them:
+
+- `tracks`: the rows from above (clients, the server, edge servers);
+- `rounds`, `parts`: the shown rounds and the participations in them;
+- `kinds`, `bars`: looks, and bars that refer to them;
+- `links`: use and capacity of up to three links;
+- `all`: how much the run has, beside what is shown.
+
+Columns of one table are in step, and refer to rows of others by their places: a bar's
+`part` is a place in `parts`, whose `track` is a place in `tracks`.
 """
 
 from __future__ import annotations
@@ -13,7 +22,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pandas as pd
 
-from simfed.ground.arrays import Floats
 from simfed.record.schema import CLIENT_KINDS
 from simfed.report import frames
 from simfed.report.style import PHASES, Phase, choose_arm_shapes, looks
@@ -38,6 +46,7 @@ LINK_SLICES = 40
 """Equal slices per round in place of more pieces than that."""
 
 Data = dict[str, Any]
+"""A part of the page's payload."""
 
 
 def build_gantt_data(
@@ -51,9 +60,19 @@ def build_gantt_data(
 ) -> Data:
     """Return what `gantt.js` draws a run's Gantt from.
 
-    `kinds` and `all_arms`: those of the page, see `order_kinds`; the run's own arms
-    where there are none. Instants of bars are seconds since their round's start, of
-    which seven digits are kept.
+    Instants of bars are seconds since their round's start, of which seven digits are
+    kept.
+
+    Args:
+        run: the finished run, or one with the tables of some of its rounds.
+        label: its name on the page.
+        words: round → why it took as long as it did.
+        most_bars: about how many bars fit; of more, some rounds and clients are shown.
+        kinds: clients' kinds of bars of the page, see `order_kinds`.
+        all_arms: the arms of the page, so that each has one mark for all runs; empty:
+            the run's own.
+        capacities: link → (instants, bytes/s from then on) of links whose capacity
+            varies; see `gantt_figure`.
     """
     shown = choose_rounds(run, most_bars)
     parts = run.participations[run.participations["round"].isin(shown["round"])]
@@ -69,7 +88,8 @@ def build_gantt_data(
     round_of = pd.Series(np.arange(len(shown)), index=shown["round"].to_numpy())
     arms = frames.list_arms(run)
     shapes = choose_arm_shapes(all_arms or arms)
-    critical = place_of.reindex(shown["critical_client"]).to_list()
+    critical = place_of.reindex(shown["critical_client"])
+    counts = zip(shown["round"], shown["participants"], strict=True)
     return {
         "label": label,
         "seconds": run.seconds,
@@ -83,23 +103,18 @@ def build_gantt_data(
         "edges": min(len(nodes), MOST_EDGE_SERVERS),
         "tracks": tracks.astype(object).where(tracks.notna(), None).to_dict("records"),
         "symbols": {
-            arm: [shapes[arm][1], _format_grey(shapes[arm][2])] for arm in arms
+            arm: [shapes[arm][1], "#" + 3 * f"{round(255 * shapes[arm][2]):02x}"]
+            for arm in arms
         },
         "lost": _describe_look(PHASES["dropped"]),
         "rounds": {
             "number": shown["round"].to_list(),
             "start": shown["started_at_s"].to_list(),
             "length": _shorten(shown["finished_at_s"] - shown["started_at_s"]),
-            "critical": [
-                None if math.isnan(place) else int(place) for place in critical
-            ],
+            "critical": [None if math.isnan(at) else int(at) for at in critical],
             "words": [
-                words.get(
-                    number, f"round {number}" + ": nobody was there" * (not count)
-                )
-                for number, count in zip(
-                    shown["round"], shown["participants"], strict=True
-                )
+                words.get(n, f"round {n}" + ": nobody was there" * (not count))
+                for n, count in counts
             ],
         },
         "parts": {
@@ -123,10 +138,6 @@ def _shorten(values: Iterable[float]) -> list[float | None]:
     return [float(f"{x:.7g}") if math.isfinite(x) else None for x in map(float, values)]
 
 
-def _format_grey(white: float) -> str:
-    return "#" + 3 * f"{round(255 * white):02x}"
-
-
 def _list_tracks(timeline: Timeline, nodes: Sequence[str]) -> pd.DataFrame:
     """Return name, group, client of rows from above: clients, server, edge servers."""
     clients = timeline.clients.rename(columns={"prototype": "group"})
@@ -145,9 +156,13 @@ def order_kinds(runs: Iterable[Run]) -> list[str]:
 
 
 def choose_rounds(run: Run, most_bars: int) -> pd.DataFrame:
-    """Return the rounds whose bars fit.
+    """Return the rounds whose bars fit: rows of `rounds.parquet`, in order.
 
     These are all of them, or first, last, longest and some evenly between.
+
+    Args:
+        run: the run, with spans.
+        most_bars: how many bars there may be, were all rounds alike.
     """
     rounds = run.rounds
     per_round = len(run.spans[run.spans["client"].notna()]) / max(1, len(rounds))
@@ -164,9 +179,14 @@ def choose_rounds(run: Run, most_bars: int) -> pd.DataFrame:
 def choose_clients(
     parts: pd.DataFrame, rounds: pd.DataFrame, most_bars: int
 ) -> list[int]:
-    """Return the clients whose bars fit.
+    """Return the ids of the clients whose bars fit, ascending.
 
     These are all of them, or those that held a round up and some evenly between.
+
+    Args:
+        parts: participations in the shown rounds.
+        rounds: the shown rounds.
+        most_bars: about how many bars there may be.
     """
     clients = np.unique(parts["client"].to_numpy())
     bars_each = _BARS_EACH * len(parts) / max(1, len(clients))
@@ -187,27 +207,32 @@ def _list_bars(
     round_of: pd.Series,
     kinds: Sequence[str],
 ) -> Data:
-    """Return the table of bars, in the order of their starts, and of their kinds."""
+    """Return the table of bars, in the order of their starts, and of their kinds.
+
+    Args:
+        timeline: the clients' bars and the server's, and when nobody was there.
+        edges: `Timeline.edges`; those of servers without a track are left out.
+        tracks: the rows of the chart, see `_list_tracks`.
+        parts: participations, by whose places bars refer to them.
+        round_of: round → its place among the shown ones.
+        kinds: those of the page, see `order_kinds`.
+    """
     own = timeline.bars["client"].notna()
+    clients = timeline.bars["client"].astype("Int64").astype(str)
     bars = timeline.bars.assign(
         latency_s=timeline.latency_s(),
-        track=timeline.bars["client"].astype("Int64").astype(str).where(own, "server"),
-        look=timeline.bars["kind"].where(own, "server"),
+        track=clients.where(own, "server"),
         name=timeline.bars["kind"].where(~own),
     )
-    edges = edges[edges["track"].isin(tracks["name"])].assign(latency_s=0.0)
-    known_kinds = edges["kind"].isin(["download", "upload", "waiting"])
-    edges["look"] = edges["kind"].where(known_kinds, "server")
-    nobody = timeline.absences().assign(track="server", look="absent", latency_s=0.0)
+    beside: Data = {"latency_s": 0.0, "lost": False}
+    edges = edges[edges["track"].isin(tracks["name"])].assign(**beside)
+    nobody = timeline.absences().assign(track="server", look="absent", **beside)
     both = pd.concat([bars, edges, nobody] if len(nobody) else [bars, edges])
-    both = both.sort_values("started_at_s", kind="stable")
-    both = both.reset_index(drop=True)
+    both = both.sort_values("started_at_s", kind="stable", ignore_index=True)
     # an edge server may be called as a client's number is
     keys = zip(tracks["client"].notna(), tracks["name"], strict=True)
     place = dict(zip(keys, tracks.index, strict=True))
     sought = zip(both["client"].notna(), both["track"], strict=True)
-    lost = both["outcome"].isin(["dropped", "failed"])
-    lost &= ~both["look"].isin(["waiting", "offline"])
     known = looks([*kinds, *both["look"], "server"])
     words = both["name"].astype(object).where(both["name"].notna(), None)
     named = list(zip(both["look"], words, strict=True))
@@ -228,13 +253,13 @@ def _list_bars(
             "start": _shorten(both["started_at_s"] - starts_s),
             "length": _shorten(both["finished_at_s"] - both["started_at_s"]),
             "latency": _shorten(both["latency_s"]),
-            "lost": lost.astype(int).to_list(),
+            "lost": both["lost"].astype(int).to_list(),
         },
     }
 
 
 def _find_parts(bars: pd.DataFrame, parts: pd.DataFrame) -> list[int | None]:
-    """Return the participation to which each bar belongs; None for servers' bars."""
+    """Return the place of each bar's participation; None for servers' bars."""
     parts = keep_last_per_start(parts)
     keys = zip(parts["round"], parts["client"], parts["started_at_s"], strict=True)
     place = dict(zip(keys, parts.index, strict=True))
@@ -243,6 +268,10 @@ def _find_parts(bars: pd.DataFrame, parts: pd.DataFrame) -> list[int | None]:
 
 
 def _describe_look(look: Phase) -> Data:
+    """Return how `gantt.js` draws a kind of bar.
+
+    A bar's own name may take the place of `label`; `legend` is the kind's.
+    """
     return {
         "label": look.label,
         "legend": look.label,
@@ -253,17 +282,20 @@ def _describe_look(look: Phase) -> Data:
     }
 
 
-def _describe_link(
-    timeline: Timeline, name: str, varies: frames.Steps | None = None
-) -> Data:
-    """Return a link's use in pieces, bits per second, and its capacity as it steps."""
+def _describe_link(timeline: Timeline, name: str, varies: frames.Steps | None) -> Data:
+    """Return a link's use in pieces, bits per second, and its capacity as it steps.
+
+    Args:
+        timeline: the shown rounds; use outside of them is left out.
+        name: the link's.
+        varies: how its capacity steps, see `frames.compute_capacity_steps`; a capacity
+            of too many steps is left out.
+    """
     use = timeline.run.links[timeline.run.links["link"] == name].sort_values("from_s")
-    rounds = timeline.rounds
-    starts = rounds["started_at_s"].to_numpy()
-    ends = rounds["finished_at_s"].to_numpy()
-    position = np.searchsorted(starts, use["from_s"].to_numpy(), side="right") - 1
-    inside = (position >= 0) & (use["from_s"].to_numpy() < ends[position])
-    pieces = use[inside]
+    starts = timeline.rounds["started_at_s"].to_numpy()
+    ends = timeline.rounds["finished_at_s"].to_numpy()
+    position = np.searchsorted(starts, use["from_s"], side="right") - 1
+    pieces = use[(position >= 0) & (use["from_s"].to_numpy() < ends[position])]
     sliced = len(pieces) > MOST_LINK_PIECES
     if sliced:
         pieces = _slice_use(use, starts, ends)
@@ -284,11 +316,24 @@ def _describe_link(
 
 
 def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
-    """Return the use of a link in equal slices of each round, its bytes conserved."""
+    """Return the use of a link in equal slices of each round, its bytes conserved.
+
+    Args:
+        use: rows of one link, in order of time, that do not overlap; the bytes of each
+            are spread evenly over it.
+        starts: of the rounds, in seconds, shape (rounds,).
+        ends: of the rounds.
+    """
     share = np.linspace(0, 1, LINK_SLICES + 1)
     edges = starts[:, None] + (ends - starts)[:, None] * share
-    reached = _accumulate_amounts(use, use["bytes"].to_numpy(), edges.ravel())
-    at = np.searchsorted(use["from_s"].to_numpy(), edges[:, :-1].ravel(), side="right")
+    after = np.cumsum(use["bytes"].to_numpy())
+    reached = np.interp(
+        edges.ravel(),
+        use[["from_s", "to_s"]].to_numpy().ravel(),
+        np.stack([after - use["bytes"], after], axis=1).ravel(),
+        left=0.0,
+    )
+    at = np.searchsorted(use["from_s"], edges[:, :-1].ravel(), side="right")
     capacity = use["capacity_bytes_per_s"].to_numpy()[np.maximum(at - 1, 0)]
     return pd.DataFrame(
         {
@@ -297,22 +342,4 @@ def _slice_use(use: pd.DataFrame, starts: Any, ends: Any) -> pd.DataFrame:
             "bytes": np.diff(reached.reshape(edges.shape)).ravel(),
             "capacity_bytes_per_s": capacity,
         }
-    )
-
-
-def _accumulate_amounts(use: pd.DataFrame, amounts: Floats, at_s: Floats) -> Floats:
-    """Return the sum of `amounts` up to the instants `at_s`.
-
-    Each is spread evenly over its row's interval. `use`: rows of one link, in order of
-    time, that do not overlap.
-    """
-    instants = np.stack(
-        [use["from_s"].to_numpy(), use["to_s"].to_numpy()], axis=1
-    ).ravel()
-    after = np.cumsum(amounts)
-    reached = np.stack([after - amounts, after], axis=1).ravel()
-    return (
-        np.interp(at_s, instants, reached, left=0.0)
-        if len(use)
-        else np.zeros(len(at_s))
     )

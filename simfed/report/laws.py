@@ -1,10 +1,18 @@
-"""The card of an app's laws: measured against fitted, play by play."""
+"""The card of an app's laws: measured against fitted, play by play.
+
+A law says how many seconds a kind of message takes on the measured machine; `simfed
+flower measure` fits it to some plays of the app, and keeps a card of how well that
+went. A card has `kinds` (each with its `title`, `plays`, `error`, `seconds`, `share`
+and `messages`) and `busy`, how far the least times of one play lie apart.
+"""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from simfed.ground.plain import Plain
@@ -21,7 +29,12 @@ if TYPE_CHECKING:
 
 
 def build_metrics_table(label: str, rows: Sequence[Sequence[Plain]]) -> PanelTable:
-    """Return a row of metrics per round of a strategy, of its nodes or its own."""
+    """Return a row of metrics per round of a strategy, of its nodes or its own.
+
+    Args:
+        label: the run's name.
+        rows: (round, whose metrics they are, name → number).
+    """
     return PanelTable(
         caption="What the strategy made of metrics, by its own rounds",
         header=("run", "round", "of", "metrics"),
@@ -34,12 +47,17 @@ def build_metrics_table(label: str, rows: Sequence[Sequence[Plain]]) -> PanelTab
             )
             for number, kind, numbers in rows
         ],
-        numeric=frozenset({1}),
+        numeric=(1,),
     )
 
 
 def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
-    """Return a row per message kind and play: mean seconds, of the measured machine."""
+    """Return a row per message kind and play: mean seconds, of the measured machine.
+
+    Args:
+        label: the run's name.
+        card: see the module.
+    """
     rows = []
     for kind in card["kinds"]:
         for play in kind["plays"]:
@@ -57,18 +75,19 @@ def build_laws_table(label: str, card: Mapping[str, Plain]) -> PanelTable:
             "messages",
             "measured",
             "by the law",
-            ("not having seen it"),
+            "not having seen it",
         ),
         rows=rows,
-        numeric=frozenset({3, 4, 5, 6}),
+        numeric=(3, 4, 5, 6),
         note="; ".join(describe_card(card)),
     )
 
 
 def describe_card(card: Mapping[str, Plain]) -> list[str]:
-    """Return a sentence per law with its held-out error, and how busy it was.
+    """Return a clause per law with its errors, and one on how busy the machine was.
 
-    The latter is the machine at measuring.
+    Args:
+        card: see the module.
     """
     sentences = []
     for kind in card["kinds"]:
@@ -80,40 +99,38 @@ def describe_card(card: Mapping[str, Plain]) -> list[str]:
             f"not seen by {unseen})"
         )
     busy = "the machine was busy: " if card["busy"] > BUSY else ""
-    return [
-        *sentences,
-        (f"{busy}the two least times of a play differ by {card['busy']:.0%}"),
-    ]
+    apart = f"{busy}the two least times of a play differ by {card['busy']:.0%}"
+    return [*sentences, apart]
 
 
 @picture_style()
 def draw_laws_figure(card: Mapping[str, Plain]) -> Figure:
-    """Draw mean seconds of a play's messages by the law over those measured.
+    """Return a figure of the mean seconds of plays' messages, by the law over measured.
 
     Circles: by the law that had not seen the play. Grey: 15 % off.
+
+    Args:
+        card: see the module.
     """
     figure = build_empty_figure(figsize=(3.4, 3.0), layout="constrained")
     ax = figure.add_subplot()
-    every = [
-        p["measured"]
+    drawn = {
+        kind["title"]: [play for play in kind["plays"] if play["fitted"] > 0]
         for kind in card["kinds"]
-        for p in kind["plays"]
-        if p["fitted"] > 0
-    ]
-    if every:
-        ends = [0.7 * min(every), 1.4 * max(every)]
+    }
+    if every := [play["measured"] for plays in drawn.values() for play in plays]:
+        ends = np.array([0.7 * min(every), 1.4 * max(every)])
         ax.plot(ends, ends, color="black", lw=0.6)
-        ax.fill_between(
-            ends, [0.85 * s for s in ends], [1.15 * s for s in ends], color="0.9", lw=0
-        )
-    for place, kind in enumerate(card["kinds"]):
-        plays = [play for play in kind["plays"] if play["fitted"] > 0]
+        ax.fill_between(ends, 0.85 * ends, 1.15 * ends, color="0.9", lw=0)
+    for (title, plays), colour in zip(
+        drawn.items(), itertools.cycle(SERIES_COLOURS), strict=False
+    ):
         measured = [play["measured"] for play in plays]
-        style: Any = {"color": SERIES_COLOURS[place % len(SERIES_COLOURS)], "ls": ""}
         fitted = [play["fitted"] for play in plays]
         unseen = [play["unseen"] or float("nan") for play in plays]
-        ax.plot(measured, fitted, marker=".", ms=4, label=kind["title"], **style)
-        ax.plot(measured, unseen, marker="o", ms=4, mfc="none", mew=0.6, **style)
+        style: Any = {"color": colour, "ls": "", "ms": 4}
+        ax.plot(measured, fitted, marker=".", label=title, **style)
+        ax.plot(measured, unseen, marker="o", mfc="none", mew=0.6, **style)
     ax.set_xscale("log")
     ax.set_yscale("log")
     for axis in (ax.xaxis, ax.yaxis):

@@ -31,10 +31,12 @@ _SHARE_OF_TIME = 0.05
 class RunDrawing:
     """The view below a notebook's cell while a run is under way.
 
-    It has a line of text, and the measure over simulated time up to now.
+    It has a line of text, and the measure over simulated time up to now. `simfed.run`
+    makes it where it runs in a notebook, and calls it after each round.
     """
 
     def __init__(self, measure: Measure) -> None:
+        """Begin with nothing shown; `measure`: the one that is drawn."""
         self._measure = measure
         self._points: list[tuple[float, float]] = []
         self._shown: Any = None
@@ -46,6 +48,12 @@ class RunDrawing:
         """Show the line, and the curve with this value where one was measured.
 
         It is drawn twice a second at most, and always for the last round.
+
+        Args:
+            line: the text above the curve.
+            at_s: the simulated instant of the value.
+            value: of the measure; None: none was measured.
+            last: whether the run has ended.
         """
         if value is not None:
             self._points.append((at_s, value))
@@ -63,6 +71,7 @@ class RunDrawing:
         self._next_at_wall_s = ended_at_wall_s + max(_LEAST_PAUSE_WALL_S, pause_wall_s)
 
     def _draw_curve(self) -> str:
+        """Return the curve as SVG; empty before the first value."""
         if not self._points:
             return ""
         key = self._measure.key
@@ -73,7 +82,7 @@ class RunDrawing:
 
 
 def run_html(run: Run) -> str:
-    """Return HTML of one piece, without scripts.
+    """Return a run as HTML of one piece, without scripts.
 
     It is text as on a terminal, and a drawing where the run learned.
     """

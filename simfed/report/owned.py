@@ -1,4 +1,10 @@
-"""Data per owner, in a terminal, on a page and as a picture."""
+"""Data per owner, in a terminal, on a page and as a picture.
+
+What is shown is the mapping that `simfed data` and runs' manifests have under `owned`:
+`clients` (how many), `samples` (least, median, most), `names` (of classes), `rows`
+(client, owner, samples, samples per class; at most some), `public` and `unowned`
+(samples of the server and of nobody).
+"""
 
 from __future__ import annotations
 
@@ -29,6 +35,9 @@ def draw_bars(counts: Sequence[int]) -> str:
 
     The client's largest class is the highest; `·` stands for none.
 
+    Args:
+        counts: samples of each class.
+
     >>> draw_bars([0, 1, 7])
     '·▂█'
     """
@@ -39,34 +48,33 @@ def draw_bars(counts: Sequence[int]) -> str:
 
 
 def _format_classes(owned: Mapping[str, Plain]) -> str:
+    """Return the heading of the classes' bars; empty where there are no classes."""
     names = owned["names"]
     return f"classes {names[0]} … {names[-1]}" if names else ""
 
 
 def _describe_sizes(owned: Mapping[str, Plain]) -> list[str]:
+    """Return one to three clauses: who owns how much, and what nobody owns."""
     least, median, most = owned["samples"]
-    sizes = (
+    clauses = [
         f"{owned['clients']:,} clients own {least:,} to {most:,} samples, median "
         f"{median:,}"
-    )
-    some = (
-        f"shown are {len(owned['rows'])} clients, by size"
-        if len(owned["rows"]) < owned["clients"]
-        else ""
-    )
-    public = (
-        f"{owned['public']:,} public samples at the server" if owned["public"] else ""
-    )
-    left = owned.get("unowned", 0)
-    unowned = f"{left:,} training samples are nobody's" if left else ""
-    beside = "; ".join(filter(None, (public, some)))
-    return [sizes, *filter(None, (unowned, beside))]
+    ]
+    if left := owned.get("unowned", 0):
+        clauses.append(f"{left:,} training samples are nobody's")
+    beside = []
+    if owned["public"]:
+        beside.append(f"{owned['public']:,} public samples at the server")
+    if len(owned["rows"]) < owned["clients"]:
+        beside.append(f"shown are {len(owned['rows'])} clients, by size")
+    return [*clauses, "; ".join(beside)] if beside else clauses
 
 
 def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
     """Return lines of at most 80 characters: how often each class is there.
 
-    labels: the classes, each with its training and its test samples.
+    Args:
+        labels: the classes, each with its training and its test samples.
 
     >>> format_label_lines([("no", 3, 1), ("yes", 1, 1)])
     ['labels: no: 3 (75 %), yes: 1 (25 %)',
@@ -80,7 +88,7 @@ def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
     if len(labels) > _MOST_LABELS:
         shown = sorted(labels, key=lambda label: -label[1])
     told = [
-        (f"{_shorten_name(name)}: {n:,} ({_format_share(n / rows)})")
+        f"{_shorten_name(name)}: {n:,} ({_format_share(n / rows)})"
         for name, n, _ in shown
     ]
     if len(told) > _MOST_LABELS:
@@ -96,6 +104,7 @@ def format_label_lines(labels: Sequence[tuple[str, int, int]]) -> list[str]:
 
 
 def _format_share(share: float) -> str:
+    """Return a share in percent, with three digits."""
     return f"{100 * share:.3g} %"
 
 
@@ -111,7 +120,12 @@ def wrap_lines(lines: Iterable[str]) -> list[str]:
 def format_owned_lines(
     owned: Mapping[str, Plain], notes: Sequence[str] = ()
 ) -> list[str]:
-    """Return lines of at most 80 characters: sizes, `notes`, then a client in each."""
+    """Return lines of at most 80 characters: sizes, notes, then a client in each.
+
+    Args:
+        owned: see the module.
+        notes: lines that stand between.
+    """
     named = any(owner for _, owner, *_ in owned["rows"])
     owner_head = f"  {'owner':<{_OWNER_WIDTH}}" if named else ""
     lines = [
@@ -126,6 +140,7 @@ def format_owned_lines(
 
 
 def _shorten_name(name: str) -> str:
+    """Return a name of at most `_OWNER_WIDTH` characters."""
     return name if len(name) <= _OWNER_WIDTH else name[: _OWNER_WIDTH - 1] + "…"
 
 
@@ -133,18 +148,21 @@ def build_owned_table(label: str, owned: Mapping[str, Plain]) -> PanelTable:
     """Return the clients' data as a table of a page.
 
     It has no bars where there are no classes.
+
+    Args:
+        label: the run's name.
+        owned: see the module.
     """
-    classes = _format_classes(owned)
-    header: tuple[str, ...] = ("client", "owner", "samples")
+    header = ["client", "owner", "samples"]
     note = f"{'; '.join(_describe_sizes(owned))}."
-    if classes:
-        header = (*header, classes)
+    if classes := _format_classes(owned):
+        header.append(classes)
         note = f"{note} Bars are classes beside the client's largest one."
     rows = [
         (str(client), str(owner), f"{samples:,}", draw_bars(counts))[: len(header)]
         for client, owner, samples, counts in owned["rows"]
     ]
-    return PanelTable(f"Who owns what, {label}", header, rows, frozenset({2}), note)
+    return PanelTable(f"Who owns what, {label}", tuple(header), rows, (2,), note)
 
 
 @picture_style()
@@ -186,38 +204,35 @@ def draw_owned_figure(
     beside = has_classes and float(np.quantile(samples, 0.3)) > 0.6 * samples.max()
     axes[0].set_ylim(0, (1.6 if beside else 1.05) * samples.max())
     axes[-1].set_xlim(0, len(order))
-    most = float(samples.max())
-    axes[0].set_yticks([tick for tick in axes[0].get_yticks() if 0 <= tick <= most])
+    ticks = axes[0].get_yticks()
+    axes[0].set_yticks([tick for tick in ticks if 0 <= tick <= samples.max()])
     axes[-1].set_xlabel(f"{'owners' if owners else 'clients'}, by size")
     if named:
-        slant: dict[str, Any] = {
-            "rotation": 35,
-            "ha": "right",
-            "rotation_mode": "anchor",
-        }
-        axes[-1].set_xticks(places[:-1] + 0.5, shown, **(slant if slanted else {}))
+        slant: Any = {}
+        if slanted:
+            slant = {"rotation": 35, "ha": "right", "rotation_mode": "anchor"}
+        axes[-1].set_xticks(places[:-1] + 0.5, shown, **slant)
         for axis in axes:
             axis.tick_params(axis="x", length=0)
     if has_classes:
         shares = classes[order] / np.maximum(1, samples[order])[:, None]
+        most = float(shares.max())
         image = axes[1].imshow(
             shares.T,
             aspect="auto",
             cmap="Blues",
             vmin=0,
-            vmax=float(shares.max()),
+            vmax=most,
             interpolation="nearest",
             extent=(0, len(order), classes.shape[1] - 0.5, -0.5),
         )
         axes[1].set_ylabel("class")
-        step = max(1, -(-len(names) // 12)) if len(names) == classes.shape[1] else 0
-        if step:
-            axes[1].set_yticks(
-                range(0, len(names), step), [n[:12] for n in names[::step]]
-            )
+        if len(names) == classes.shape[1]:
+            step = -(-len(names) // 12)
+            short = [name[:12] for name in names[::step]]
+            axes[1].set_yticks(range(0, len(names), step), short)
         # free: sizes rise to the right
         corner = axes[0].inset_axes((0.02, 0.78, 0.22, 0.06))
-        most = float(shares.max())
         bar = figure.colorbar(
             image, cax=corner, orientation="horizontal", ticks=[0, most]
         )

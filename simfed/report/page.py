@@ -4,6 +4,11 @@ The page needs no network and no server: the plotting library (plotly.js, from t
 plotly package), the data and the code are inside, the first two compressed. A Content
 Security Policy of its own lets only its own scripts run, by their hashes, and forbids
 every request.
+
+`build_page` asks `_Content` for each section: figures come from `panels.py`, tables
+from `compare.py`, the data of the Gantt from `gantt_data.py`. `render_page` puts
+sections into the template `assets/page.html`; studies and deployments make pages of
+their own with it, and `simfed explore` extends the template.
 """
 
 from __future__ import annotations
@@ -61,20 +66,23 @@ _WORDS = 30
 
 
 class PageSection(TypedDict, total=False):
-    """A section of a page, with what there is of these."""
+    """A section of a page, with what there is of these; empty: it is left out."""
 
     title: str
+    """Its heading, and its name in the navigation."""
     timelines: Sequence[str]
     """Labels of the runs whose timelines are charts, each below the other; empty: the
     page's switch chooses."""
     facts: Sequence[tuple[str, str, str]]
     """(what, value, in other words)."""
     warnings: Sequence[str]
+    """Sentences of runs; many are folded."""
     panels: Sequence[Panel]
     pictures: Sequence[str]
     """SVG."""
     tables: Sequence[PanelTable]
     texts: Sequence[Mapping[str, str]]
+    """`label, scenario, manifest` of a run, as it lies in its folder."""
 
 
 def write_page(
@@ -85,7 +93,18 @@ def write_page(
     rounds: tuple[int, int] | None = None,
     capacities: Sequence[Mapping[str, frames.Steps]] = (),
 ) -> Path:
-    """Write the page to a file; see `build_page`."""
+    """Write the page of some runs to a file, and return its path.
+
+    Args:
+        runs: finished ones, at least one.
+        path: of the file.
+        sections: see `build_page`, as the rest.
+        rounds: first and last round of the timeline.
+        capacities: of each run's links that vary.
+
+    Raises:
+        InputError: without runs, and for a folder that cannot be written.
+    """
     return put_output(
         path, build_page(runs, sections=sections, rounds=rounds, capacities=capacities)
     )
@@ -100,23 +119,25 @@ def build_page(
 ) -> str:
     """Return the report of some runs as HTML.
 
-    `sections`: which parts, of `SECTIONS`; `rounds`: first and last round that the
-    timeline shows at first (it can be changed in the page); `capacities`: for each run
-    those of its links that vary, see `gantt_figure`. Several runs are charts over one
-    another and compared. Raises: `InputError` without runs.
+    Several runs are compared: charts over one another, tables side by side.
+
+    Args:
+        runs: finished ones, at least one.
+        sections: which parts of `SECTIONS` the page has; those about which the runs
+            know nothing are left out.
+        rounds: first and last round that the timeline shows at first (it can be
+            changed in the page); None: a choice of the page's.
+        capacities: for each run those of its links that vary, see `gantt_figure`.
+
+    Raises:
+        InputError: without runs.
     """
     if not runs:
-        raise InputError(
-            "at least one run directory",
-            where="simfed report",
-            problem="no run is named",
-        )
+        allowed, problem = "at least one run directory", "no run is named"
+        raise InputError(allowed, where="simfed report", problem=problem)
     labels = frames.label_runs(runs)
-    words = [explain_rounds(run.table) for run in runs]
-    content = _Content(
-        dict(zip(labels, runs, strict=True)), dict(zip(labels, words, strict=True))
-    )
-    content.varies = dict(zip(labels, capacities, strict=False))
+    varies = dict(zip(labels, capacities, strict=False))
+    content = _Content(dict(zip(labels, runs, strict=True)), varies)
     parts = {name: getattr(content, name)() for name in SECTIONS if name in sections}
     if len(runs) == 1:
         parts = {name: _drop_run_column(part) for name, part in parts.items()}
@@ -132,9 +153,11 @@ def build_timelines(runs: Mapping[str, Run]) -> tuple[PageSection, dict[str, Any
     """Return a section with the timelines of some runs on one scale, and its data.
 
     Both are for `render_page`.
+
+    Args:
+        runs: label → run.
     """
-    words = {label: explain_rounds(run.table) for label, run in runs.items()}
-    content = _Content(dict(runs), words)
+    content = _Content(dict(runs))
     return content.timeline(), content.timelines(None)
 
 
@@ -145,10 +168,16 @@ def render_page(
     timelines: Mapping[str, Any] | None = None,
     runs: Sequence[str] = (),
 ) -> str:
-    """Return a page of these sections, each by a name for its address.
+    """Return a page of these sections as HTML.
 
-    `runs`: labels among which one switch of the page chooses, for all charts that show
-    one of them. Sections without content are left out.
+    Args:
+        title: the page's heading.
+        subtitle: the line below it.
+        parts: a name for the section's address → the section; those without content
+            are left out.
+        timelines: what `gantt.js` draws; None: no section has a timeline.
+        runs: labels among which one switch of the page chooses, for all charts that
+            show one of them.
     """
     drawn = [panel for part in parts.values() for panel in part.get("panels", ())]
     specs = {panel.key: _describe_figures(panel) for panel in drawn}
@@ -174,7 +203,7 @@ def render_page(
 
 
 def _describe_figures(panel: Panel) -> dict[str, Any]:
-    """Return a panel's figures as `page.js` draws them, in the page's own colours."""
+    """Return a panel's figures as `page.js` draws them, without a look of their own."""
     figures = []
     for key, figure in panel.figures.items():
         drawn = figure.to_dict()
@@ -187,94 +216,78 @@ def _describe_figures(panel: Panel) -> dict[str, Any]:
 
 
 class _Content:
-    """The sections of a page.
+    """The sections of a page about one run or several.
 
-    Each gives what its part of the template needs, or {} for nothing.
+    Each method gives what its part of the template needs, or {} for nothing.
     """
 
-    def __init__(self, runs: dict[str, Run], words: dict[str, dict[int, str]]) -> None:
-        self.runs, self.words = runs, words
+    def __init__(
+        self,
+        runs: dict[str, Run],
+        varies: Mapping[str, Mapping[str, frames.Steps]] | None = None,
+    ) -> None:
+        """Collect what several sections need: curves, measures, arms and words.
+
+        Args:
+            runs: label → run, in the page's order.
+            varies: label → link → how its capacity steps; None: as recorded.
+
+        Raises:
+            InputError: where the runs are judged by different measures.
+        """
+        self.runs, self.varies = runs, varies or {}
+        self.words = {label: explain_rounds(run.table) for label, run in runs.items()}
         kinds = {run.seconds for run in runs.values()}
         self.clock = f"{kinds.pop()} time" if len(kinds) == 1 else "time"
-        self.varies: dict[str, Mapping[str, frames.Steps]] = {}
         self.tidy = pd.concat(
             [frames.curves(run, label) for label, run in runs.items()]
         )
         self.measure = find_common_measure(
             (run.measure for run in runs.values()), where="report"
         )
-        self.measures = dict.fromkeys(
-            one for run in runs.values() for one in run.measures
-        )
-        self.learned = bool(self.tidy[self.measure.key].notna().any())
         self.arms = list(
             dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
         )
 
     def overview(self) -> PageSection:
+        """Return the facts of one run, or the tables that compare several."""
         several = len(self.runs) > 1
-        facts, tables = [], []
+        section: PageSection = {"title": "Overview"}
         if several:
-            tables = [
+            section["tables"] = [
                 compare.build_lead_table(self.runs, self.tidy),
                 compare.build_settings_table(self.runs),
                 compare.build_results_table(self.runs),
             ]
         else:
-            facts = compare.list_headline_facts(next(iter(self.runs.values())))
-        warnings = [
+            section["facts"] = compare.list_headline_facts(*self.runs.values())
+        section["warnings"] = [
             f"{label}: {text}" if several else str(text)
             for label, run in self.runs.items()
             for text in run.manifest.get("warnings", ())
         ]
-        return {
-            "title": "Overview",
-            "facts": facts,
-            "warnings": warnings,
-            "tables": tables,
-        }
+        return section
 
     def learning(self) -> PageSection:
-        y = {
-            **{one.key: f"test {one.name}" for one in self.measures},
-            "loss": "test loss",
-            "kd_loss": "distillation loss",
+        """Return curves, when values were reached, and what was learned from whom."""
+        names = {
+            one.key: f"test {one.name}"
+            for run in self.runs.values()
+            for one in run.measures
         }
-        y = {name: label for name, label in y.items() if self.tidy[name].notna().any()}
+        names |= {"loss": "test loss", "kd_loss": "distillation loss"}
+        y = {key: name for key, name in names.items() if self.tidy[key].notna().any()}
         if not y:
             return {}
-        panel = panels.build_curves_panel(
-            self.tidy,
-            key="learning",
-            title="Learning curves",
-            y=y,
-            clock=self.clock,
-            about=(
-                "Measured on the test set; the distillation loss is the students' "
-                "distance from the clients' joint answer, before each step."
-            ),
-        )
+        panel = panels.build_curves_panel(self.tidy, y, self.clock)
         tables = []
-        if self.learned:
-            classes = count_classes(self.runs.values())
-            wanted = choose_thresholds(self.tidy, classes=classes, measure=self.measure)
-            reached = list_threshold_rows(self.tidy, wanted, self.measure)
-            if len(self.runs) > 1:  # what is compared stands side by side
-                name = frames.choose_headline(self.tidy)
-                reached = reached.assign(other=reached["prototype"] != name)
-                easiest_first = {
-                    "ascending": [True, True, self.measure.higher_is_better]
-                }
-                by = ["other", "prototype", "threshold"]
-                reached = reached.sort_values(by, kind="stable", **easiest_first)
-            tables.append(compare.build_thresholds_table(reached, self.measure))
+        if self.measure.key in y:
+            tables.append(self._reached())
+        header = ("run", "spent", "neighbours", "counted")
         private = {
             label: frames.describe_privacy(run) for label, run in self.runs.items()
         }
-        if spent := [
-            (label, *words) for label, words in private.items() if words is not None
-        ]:
-            header = ("run", "spent", "neighbours", "counted")
+        if spent := [(label, *words) for label, words in private.items() if words]:
             tables.append(PanelTable("Privacy of what was learned", header, spent))
         tables += [
             build_owned_table(label, run.manifest["owned"])
@@ -283,14 +296,28 @@ class _Content:
         ]
         return {"title": "Learning", "panels": [panel], "tables": tables}
 
+    def _reached(self) -> PanelTable:
+        """Return when thresholds were reached; of several runs side by side."""
+        classes = count_classes(self.runs.values())
+        wanted = choose_thresholds(self.tidy, classes=classes, measure=self.measure)
+        reached = list_threshold_rows(self.tidy, wanted, self.measure)
+        if len(self.runs) > 1:  # what is compared stands side by side
+            name = frames.choose_headline(self.tidy)
+            reached = reached.assign(other=reached["prototype"] != name).sort_values(
+                ["other", "prototype", "threshold"],
+                kind="stable",
+                ascending=[True, True, self.measure.higher_is_better],
+            )
+        return compare.build_thresholds_table(reached, self.measure)
+
     def time(self) -> PageSection:
+        """Return where clients' time went, and what rounds waited for."""
         seconds = {
             label: frames.order_prototypes(
                 frames.sum_phase_seconds(run.participations, ["client", "prototype"]),
                 run,
             )
-            for label, run in self.runs.items()
-            if len(run.participations)
+            for label, run in self._took_part().items()
         }
         blamed = {
             label: (run.rounds, self.words[label])
@@ -304,37 +331,43 @@ class _Content:
             tables = [compare.build_stragglers_table(self.runs), self._explained()]
         return {"title": "Time", "panels": charts, "tables": tables} if charts else {}
 
-    def strategies(self) -> PageSection:
-        runs = {
+    def _took_part(self) -> dict[str, Run]:
+        """Return the runs in which anybody took part."""
+        return {
             label: run for label, run in self.runs.items() if len(run.participations)
         }
-        levels = {
-            label: k
-            for label, run in runs.items()
-            if len(k := frames.find_varying_k(run))
+
+    def _explained(self) -> PanelTable:
+        """Return the longest rounds of each run, with why they took as long."""
+        longest = []
+        for label, run in self.runs.items():
+            rows = run.rounds.sort_values("duration_s", ascending=False, kind="stable")
+            rows = rows.head(_WORDS // len(self.runs))
+            said = [self.words[label].get(n, f"round {n}") for n in rows["round"]]
+            longest.append(rows.assign(run=label, words=said))
+        columns: panels.Columns = {
+            "run": "run",
+            "round": "words",
+            "length": "duration_s",
+            "shorter without this client": "saved_without_critical_s",
         }
+        caption = "The longest rounds, in words"
+        return panels.build_table(caption, pd.concat(longest), columns, (2, 3))
+
+    def strategies(self) -> PageSection:
+        """Return what was chosen over rounds and by whom, and K where it varies."""
+        runs = self._took_part()
         charts = []
-        if levels:
-            about = (
-                "K of each participation, where it is not the same for all: the median "
-                "over participations, and the band that holds 80 % of them."
-            )
-            wording = {"title": "Entries kept", "about": about, "y_label": "K"}
-            charts.append(
-                panels.build_quantile_panel(levels, self.arms, key="levels", **wording)
-            )
+        levels = {label: frames.find_varying_k(run) for label, run in runs.items()}
+        if levels := {label: k for label, k in levels.items() if len(k)}:
+            charts.append(panels.build_quantile_panel("levels", levels, self.arms))
         if len(self.arms) < 2:  # no strategy was chosen
             return {"title": "Strategies", "panels": charts} if charts else {}
-        shares = {
-            label: frames.order_prototypes(
-                frames.compute_arm_shares(run.participations), run
-            )
-            for label, run in runs.items()
-        }
-        each, notes = {}, []
+        shares, each, notes = {}, {}, []
         for label, run in runs.items():
-            clients = frames.list_clients(run)["client"]
-            some = run.participations
+            clients, some = frames.list_clients(run)["client"], run.participations
+            played = frames.compute_arm_shares(some)
+            shares[label] = frames.order_prototypes(played, run)
             if len(clients) > _CLIENT_ROWS:
                 some = some[some["client"].isin(clients[:_CLIENT_ROWS])]
                 notes.append(
@@ -350,47 +383,32 @@ class _Content:
         return {"title": "Strategies", "panels": [*chosen, *charts]}
 
     def rewards(self) -> PageSection:
-        rewards, values = {}, {}
-        for label, run in self.runs.items():
-            paid = run.participations.dropna(subset=["reward"])
-            if len(paid):
-                rewards[label] = paid.rename(columns={"reward": "value"})
-            if len(run.policies):
-                values[label] = run.policies.merge(
-                    frames.list_clients(run), on="client"
-                )
+        """Return what policies were told, and what they believed."""
         charts = []
-        if rewards:
-            about = (
-                "What the policies were told, by the strategy played: the median over "
-                "participations, and the band that holds 80 % of them."
+        rewards = {
+            label: run.participations.dropna(subset=["reward"]).rename(
+                columns={"reward": "value"}
             )
-            wording = {"title": "Rewards", "about": about, "y_label": "reward"}
-            charts.append(
-                panels.build_quantile_panel(
-                    rewards, self.arms, key="rewards", **wording
-                )
-            )
+            for label, run in self.runs.items()
+        }
+        if rewards := {label: paid for label, paid in rewards.items() if len(paid)}:
+            charts.append(panels.build_quantile_panel("rewards", rewards, self.arms))
+        values = {
+            label: run.policies.merge(frames.list_clients(run), on="client")
+            for label, run in self.runs.items()
+            if len(run.policies)
+        }
         if values:
-            believed = dict.fromkeys(
+            told = dict.fromkeys(
                 arm for frame in values.values() for arm in frame["arm"]
             )
-            order = [arm for arm in self.arms if arm in believed]
             # codecs and levels apart
-            order += [arm for arm in believed if arm not in self.arms]
-            about = (
-                "Each client's estimate of each strategy before its pull (a "
-                "probability where the policy works with probabilities): the median "
-                "over clients, and the band that holds 80 % of them."
-            )
-            wording = {"title": "What the policies believed", "about": about}
-            wording["y_label"] = "utility or probability"
-            charts.append(
-                panels.build_quantile_panel(values, order, key="values", **wording)
-            )
+            order = [arm for arm in dict.fromkeys([*self.arms, *told]) if arm in told]
+            charts.append(panels.build_quantile_panel("values", values, order))
         return {"title": "Rewards and utilities", "panels": charts} if charts else {}
 
     def timeline(self) -> PageSection:
+        """Return the place of the Gantt, whose data is `timelines`."""
         labels = [label for label, run in self.runs.items() if len(run.rounds)]
         if not labels:
             return {}
@@ -400,8 +418,12 @@ class _Content:
         return {"title": "Timeline", "timelines": shown}
 
     def timelines(self, rounds: tuple[int, int] | None) -> dict[str, Any]:
+        """Return what `gantt.js` draws of all runs.
+
+        Args:
+            rounds: first and last that are shown at first; None: the page's choice.
+        """
         runs = {label: run for label, run in self.runs.items() if len(run.rounds)}
-        budget = MOST_BARS // len(runs)
         kinds = order_kinds(runs.values())
         return {
             "first": list(rounds) if rounds else None,
@@ -410,7 +432,7 @@ class _Content:
                     run,
                     label,
                     self.words[label],
-                    budget,
+                    MOST_BARS // len(runs),
                     kinds,
                     self.arms,
                     self.varies.get(label),
@@ -420,10 +442,10 @@ class _Content:
         }
 
     def links(self) -> PageSection:
-        several = len(self.runs) > 1
+        """Return how each run's links were used."""
         tables = [
             compare.build_links_table(
-                label if several else "", frames.summarise_links(run)
+                label if len(self.runs) > 1 else "", frames.summarise_links(run)
             )
             for label, run in self.runs.items()
             if not run.links.empty
@@ -431,26 +453,22 @@ class _Content:
         return {"title": "Links", "tables": tables} if tables else {}
 
     def app(self) -> PageSection:
-        told = {
-            label: run.manifest.get("round_metrics") for label, run in self.runs.items()
-        }
-        cards = {
-            n: run.manifest["laws"]
-            for n, run in self.runs.items()
-            if "laws" in run.manifest
-        }
-        tables = [
-            build_metrics_table(label, rows) for label, rows in told.items() if rows
-        ]
-        tables += [build_laws_table(label, card) for label, card in cards.items()]
-        pictures = [render_svg(draw_laws_figure(card)) for card in cards.values()]
-        return (
-            {"title": "The app", "tables": tables, "pictures": pictures}
-            if tables
-            else {}
-        )
+        """Return an app's own metrics, and the laws that priced its messages."""
+        tables, pictures = [], []
+        for label, run in self.runs.items():
+            if rows := run.manifest.get("round_metrics"):
+                tables.append(build_metrics_table(label, rows))
+        for label, run in self.runs.items():
+            if "laws" in run.manifest:
+                card = run.manifest["laws"]
+                tables.append(build_laws_table(label, card))
+                pictures.append(render_svg(draw_laws_figure(card)))
+        if not tables:
+            return {}
+        return {"title": "The app", "tables": tables, "pictures": pictures}
 
     def scenario(self) -> PageSection:
+        """Return each run's files as texts, and tables that parts declared."""
         texts = [
             {
                 "label": label,
@@ -460,72 +478,40 @@ class _Content:
             for label, run in self.runs.items()
         ]
         tables = [
-            table
+            panels.build_columns_table(label, declared.title, run.table(name), name)
             for name, declared in TABLES.items()
             if declared.title
             for label, run in self.runs.items()
-            if (
-                table := panels.build_columns_table(
-                    label, declared.title, run.table(name), name
-                )
-            )
         ]
-        return {"title": "Scenario and manifest", "texts": texts, "tables": tables}
-
-    def _explained(self) -> PanelTable:
-        rows = []
-        for label, run in self.runs.items():
-            longest = run.rounds.sort_values(
-                "duration_s", ascending=False, kind="stable"
-            )
-            for row in longest.head(_WORDS // len(self.runs)).itertuples():
-                words = self.words[label].get(row.round, f"round {row.round}")
-                saved = row.saved_without_critical_s
-                rows.append(
-                    (
-                        label,
-                        words,
-                        format_duration(row.duration_s),
-                        "" if pd.isna(saved) else format_duration(saved),
-                    )
-                )
-        header = ("run", "round", "length", "shorter without this client")
-        return PanelTable(
-            "The longest rounds, in words", header, rows, frozenset({2, 3})
-        )
+        told = [table for table in tables if table is not None]
+        return {"title": "Scenario and manifest", "texts": texts, "tables": told}
 
 
 def _drop_run_column(part: PageSection) -> PageSection:
     """Return a section's tables without the column of the run, for a page on one."""
+
+    def without(table: PanelTable) -> PanelTable:
+        places = range(table.header[0] == "run", len(table.header))
+        return table.select(places)
+
     if not part:
         return part
-    panels = [
-        replace(panel, table=panel.table and _drop_run(panel.table))
-        for panel in part.get("panels", ())
-    ]
     return {
         **part,
-        "panels": panels,
-        "tables": [*map(_drop_run, part.get("tables", ()))],
+        "panels": [
+            replace(panel, table=panel.table and without(panel.table))
+            for panel in part.get("panels", ())
+        ],
+        "tables": [*map(without, part.get("tables", ()))],
     }
 
 
-def _drop_run(table: PanelTable) -> PanelTable:
-    if table.header[0] != "run":
-        return table
-    return replace(
-        table,
-        header=table.header[1:],
-        rows=[row[1:] for row in table.rows],
-        numeric=frozenset(i - 1 for i in table.numeric),
-    )
-
-
 def _format_subtitle(runs: Sequence[Run]) -> str:
+    """Return how many runs are compared, or the size, end and seed of one."""
     if len(runs) > 1:
         return f"{len(runs)} runs compared"
     (run,) = runs
-    clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
+    clients = sum(frames.count_clients(run).values())
     up, down = run.rounds["uplink_bytes"].sum(), run.rounds["downlink_bytes"].sum()
     end_s = run.rounds["finished_at_s"].max() if len(run.rounds) else 0
     words = [
@@ -552,34 +538,49 @@ def _build_policy(*scripts: str) -> str:
 
 @functools.cache  # of the library, that is: it takes most of a page's second
 def _compress_text(text: str) -> str:
+    """Return a text as `page.js` inflates it: gzip, base64; the same bytes again."""
     return base64.b64encode(gzip.compress(text.encode(), 9, mtime=0)).decode()
 
 
 @functools.cache
 def read_asset(name: str) -> str:
-    """Return the text of a file that pages are made of."""
+    """Return the text of a file that pages are made of.
+
+    Args:
+        name: of a file in `simfed/report/assets`.
+    """
     return (resources.files("simfed.report") / "assets" / name).read_text(
         encoding="utf-8"
     )
 
 
 def join_scripts(*texts: str, main: str) -> str:
-    """Return the page's code with more of it, and what is called when all is there."""
+    """Return the page's code as one function, with more of it.
+
+    Args:
+        texts: further code, after `page.js` and `gantt.js`.
+        main: the function of it that is called when all is there.
+    """
     files = "\n".join([*map(read_asset, ("page.js", "gantt.js")), *texts])
     return f'"use strict";\n(() => {{\n{files}\nbegin({main});\n}})();\n'
 
 
 @functools.cache
 def read_plotly_script() -> str:
-    """Return the plotting library's code."""
+    """Return the code of the plotting library that the plotly package brings."""
     script = resources.files("plotly") / "package_data" / "plotly.min.js"
     return script.read_text(encoding="utf-8")
 
 
 def load_template(name: str, read: Callable[[str], str] = read_asset) -> Any:
-    """Return a template of pages.
+    """Return a template of pages, which writes names as text and no markup.
 
-    `read` gives the text of it, and of what it extends.
+    Args:
+        name: of its file.
+        read: file → its text, of the template and of what it extends.
+
+    Returns:
+        A `jinja2.Template`; what it uses and is not given is an error.
     """
     import jinja2
 

@@ -1,17 +1,23 @@
-"""The HTML report's charts: Plotly Express figures of tidy frames.
+"""The HTML report's charts and tables: Plotly Express figures of tidy frames.
 
 A builder takes a frame and gives a `Panel`: figures, what they say, and the same
-numbers as a table for those who do not see the drawing. `page.js` adds colours of the
-page, a selector among the figures and drawing; nothing here knows of HTML. Black stands
-for the page's text colour.
+numbers as a `PanelTable` for those who do not see the drawing. `page.js` adds colours
+of the page, a selector among the figures and drawing; nothing here knows of HTML. Black
+stands for the page's text colour.
+
+Figures of several runs are keyed by the run's label, and stand on the same axes, so
+that the page's switch changes bars and points and nothing else. Names of runs,
+prototypes and arms go through `plain` on their way to Plotly.
+
+`build_table` makes most tables, here and in `compare.py` and studies: a heading for
+each column of a frame, whose name says how its cells are written.
 """
 
 from __future__ import annotations
 
-import functools
 import html
 import itertools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -52,15 +58,31 @@ Figures = dict[tuple[str, ...], go.Figure]
 
 @dataclass(frozen=True)
 class PanelTable:
-    """A table of the page: texts, and which columns are numbers (right-aligned)."""
+    """A table of a page or a terminal: texts, and which columns are numbers.
+
+    Made by `build_table` and the builders of this room and of studies; `page.html` and
+    `simfed.study.tables.lay_out` show it. It knows no runs and formats nothing.
+    """
 
     caption: str
     header: tuple[str, ...]
     rows: Sequence[tuple[str, ...]]
-    numeric: frozenset[int] = frozenset()
+    """As many cells as the header has."""
+    numeric: Collection[int] = ()
+    """Places of columns that are numbers (right-aligned)."""
     note: str = ""
+    """A sentence below the table."""
     same: Sequence[tuple[str, ...]] = ()
     """Rows in which nothing differs, folded away below the others."""
+
+    def select(self, places: Sequence[int]) -> PanelTable:
+        """Return the table with only the columns at these places, in this order."""
+        return replace(
+            self,
+            header=tuple(self.header[i] for i in places),
+            rows=[tuple(row[i] for i in places) for row in self.rows],
+            numeric=[n for n, i in enumerate(places) if i in self.numeric],
+        )
 
 
 def build_columns_table(
@@ -69,84 +91,128 @@ def build_columns_table(
     """Return a table that was declared with a heading, column by column.
 
     A row says what the column means, how many cells are filled, and the least, median
-    and most of its numbers; None for a table without rows.
+    and most of its numbers.
+
+    Args:
+        label: the run's name.
+        title: the declared heading.
+        table: the run's rows.
+        name: the table's name, without `.parquet`.
+
+    Returns:
+        None for a table without rows.
     """
     if not len(table):
         return None
     rows = []
     for column in columns(name):
         cells = table.column(column.name).drop_null()
-        ends = ("", "", "")
+        ends = ["", "", ""]
         if column.dtype in ("int64", "float64") and len(cells):
-            low, middle, high = np.quantile(cells.to_numpy(), (0.0, 0.5, 1.0))
-            ends = (f"{low:.6g}", f"{middle:.6g}", f"{high:.6g}")
+            quantiles = np.quantile(cells.to_numpy(), (0.0, 0.5, 1.0))
+            ends = [f"{value:.6g}" for value in quantiles]
         rows.append((label, column.name, column.meaning, f"{len(cells):,}", *ends))
     header = ("run", "column", "meaning", "values", "least", "median", "most")
     caption = f"{title} ({name}.parquet, {len(table):,} rows)"
-    return PanelTable(caption, header, rows, frozenset({3, 4, 5, 6}))
+    return PanelTable(caption, header, rows, (3, 4, 5, 6))
 
 
 @dataclass(frozen=True)
 class Panel:
-    """A chart of the page: figures of which one is shown, and text."""
+    """A chart of the page: figures of which one is shown, and text.
+
+    Made by this module's builders, one for each chart whatever the number of runs;
+    `page.render_page` puts its text into the page and its figures into the payload.
+    """
 
     key: str
+    """Its name in the page's addresses, unique there."""
     title: str
     about: str
+    """A sentence or two below the title: what is drawn, and how to read it."""
     figures: Figures
     by: tuple[str, ...] = ("run",)
     """The selectors' names; for `run` the page has one switch."""
     notes: tuple[str, ...] = ()
     """Sentences that the reader must know: a sample, a band, a limit."""
     table: PanelTable | None = None
+    """The same numbers."""
 
 
 Row = Mapping[str, Any]
 """A row of a frame: column → value."""
-Columns = Mapping[str, Callable[[Row], str]]
-"""Heading → what a row says below it."""
+Columns = Mapping[str, str | Callable[[Row], str]]
+"""Heading → the frame's column below it, or what a row says there."""
 
 
 def build_table(
     caption: str,
     frame: pd.DataFrame,
     columns: Columns,
-    numeric: Iterable[int] = (),
+    numeric: Collection[int] = (),
     note: str = "",
 ) -> PanelTable:
     """Return a table with a row for each of a frame's.
 
-    `numeric`: places of columns that are numbers.
+    Args:
+        caption: the table's heading.
+        frame: the values, tidy.
+        columns: heading → a column of the frame, whose cells `format_cell` writes, or a
+            function from a row to a text.
+        numeric: places of columns that are numbers.
+        note: a sentence below the table.
     """
     rows = [
-        tuple(cell(row) for cell in columns.values())
+        tuple(
+            format_cell(cell, row[cell]) if isinstance(cell, str) else cell(row)
+            for cell in columns.values()
+        )
         for row in frame.to_dict("records")
     ]
-    return PanelTable(caption, tuple(columns), rows, frozenset(numeric), note)
+    return PanelTable(caption, tuple(columns), rows, numeric, note)
 
 
-def drop_empty_columns(table: PanelTable, always: Iterable[int] = ()) -> PanelTable:
-    """Return a table without the columns in which nothing stands.
+def format_cell(column: str, value: Any) -> str:
+    """Return a value as its column's name says: `_s`, `bytes`, `share`, or as it is.
 
-    `always`: places of columns that stay.
+    Texts stand as they are, other whole numbers with commas, other numbers with four
+    digits; empty cells are empty.
+
+    >>> [format_cell(name, 1500) for name in ("busy_s", "bytes", "rounds")]
+    ['25 min 0 s', '1.5 kB', '1,500']
+    >>> format_cell("busy_share", 0.25), format_cell("loss", 0.123456)
+    ('25.0 %', '0.1235')
     """
-    places = [
-        i
-        for i in range(len(table.header))
-        if i in always or any(row[i] for row in table.rows)
-    ]
-    return replace(
-        table,
-        header=tuple(table.header[i] for i in places),
-        rows=[tuple(row[i] for i in places) for row in table.rows],
-        numeric=frozenset(n for n, i in enumerate(places) if i in table.numeric),
-    )
+    if isinstance(value, str):
+        return value
+    if pd.isna(value):
+        return ""
+    if column.endswith("_s"):
+        return format_duration(value)
+    if column.endswith("bytes"):
+        return format_bytes(value)
+    if column.endswith("share"):
+        return f"{100 * value:.1f} %"
+    return f"{value:,}" if isinstance(value, int) else number(value)
+
+
+def drop_empty_columns(table: PanelTable) -> PanelTable:
+    """Return a table without the columns in which nothing stands."""
+    places = range(len(table.header))
+    return table.select([i for i in places if any(row[i] for row in table.rows)])
 
 
 def limited(
     table: PanelTable, source: str, *, first: bool = False, most: int = 200
 ) -> PanelTable:
-    """Return at most `most` rows, the first or evenly spaced ones, and say so."""
+    """Return a table of not too many rows, and say so where some are left out.
+
+    Args:
+        table: the whole one.
+        source: where all rows are.
+        first: True keeps the first rows; else evenly spaced ones.
+        most: how many rows there may be.
+    """
     if len(table.rows) <= most:
         return table
     places = range(most) if first else _choose_places(len(table.rows), most)
@@ -156,14 +222,18 @@ def limited(
 
 
 def number(value: float | None, digits: int = 4) -> str:
-    """Return a number for a table's cell; empty for none."""
-    if value is None or pd.isna(value):
-        return ""
-    return f"{value:.{digits}g}"
+    """Return a number of so many digits for a table's cell; empty for none.
+
+    >>> number(1234.5), number(float("nan")), number(0.5, 1)
+    ('1234', '', '0.5')
+    """
+    return "" if value is None or pd.isna(value) else f"{value:.{digits}g}"
 
 
 def plain(text: object) -> str:
     """Return text for Plotly, which would read `<b>` and its like as markup.
+
+    Names are whatever somebody wrote into a scenario.
 
     >>> plain("<script>")
     '&lt;script&gt;'
@@ -185,6 +255,8 @@ def draw_curves(
 ) -> go.Figure:
     """Return curves of the columns `x` and `y`, one per value of `colour` and `dash`.
 
+    Rows without `y` are left out; points are marked where no curve has 25 of them.
+
     Args:
         frame: the values, tidy.
         x: the column across.
@@ -194,7 +266,7 @@ def draw_curves(
         dash: another column that does.
         band: fill between the columns `low` and `high`.
         targets: heights of dashed lines across.
-        options: those of Plotly Express.
+        options: those of `plotly.express.line`.
     """
     shown = frame.dropna(subset=[y]).astype({y: "float32"})
     names = list(dict.fromkeys(name for name in (colour, dash) if name is not None))
@@ -222,7 +294,14 @@ def draw_curves(
 
 
 def _draw_band(rows: pd.DataFrame, x: str, name: str, figure: go.Figure) -> go.Scatter:
-    """Return what fills a curve's band, in its colour and hidden with it."""
+    """Return what fills a curve's band, in its colour and hidden with it.
+
+    Args:
+        rows: `low`, `high` and the column `x` of one curve, in its order.
+        x: the column across.
+        name: the curve's, as `figure` has it.
+        figure: where the curve is.
+    """
     (line,) = (trace for trace in figure.data if trace.legendgroup == name)
     red, green, blue = (int(line.line.color[i : i + 2], 16) for i in (1, 3, 5))
     return go.Scatter(
@@ -240,17 +319,19 @@ def _draw_band(rows: pd.DataFrame, x: str, name: str, figure: go.Figure) -> go.S
 
 def build_curves_panel(
     tidy: pd.DataFrame,
-    *,
-    key: str,
-    title: str,
-    about: str,
     y: Mapping[str, str],
     clock: str = SIMULATED,
 ) -> Panel:
-    """Return curves of a tidy frame (see `frames.curves`), one per run and prototype.
+    """Return curves of a tidy frame, one per run and prototype, on axes to choose.
 
-    Both axes can be chosen. `y`: measure → its label; `clock`: the name of the time
-    axis.
+    One run: a colour per prototype, their mean in black. Several: a colour per run, a
+    dash per prototype, of which only those that speak for their runs are shown at
+    first.
+
+    Args:
+        tidy: see `frames.curves`; of several runs, one below another.
+        y: column → its label, of those that can be chosen.
+        clock: the name of the time axis.
     """
     several = tidy["run"].nunique() > 1
     groups = [
@@ -270,10 +351,7 @@ def build_curves_panel(
     # the mean of each of several runs, or its only prototype, has the full line
     first = frames.select_headlines(tidy).drop_duplicates("run")
     leads = set(map(plain, first["run"] + ", " + first["prototype"]))
-    kinds = [
-        frames.MEAN,
-        *(name for name in tidy["prototype"].unique() if name != frames.MEAN),
-    ]
+    kinds = list(map(plain, dict.fromkeys([frames.MEAN, *tidy["prototype"]])))
     figures: Figures = {}
     for name, label in y.items():
         for across, *_ in axes:
@@ -284,9 +362,7 @@ def build_curves_panel(
                 "run" if several else "prototype",
                 dash="prototype" if several else None,
                 colours={**colours, frames.MEAN: _INK},
-                category_orders={"prototype": list(map(plain, kinds))}
-                if several
-                else {},
+                category_orders={"prototype": kinds} if several else {},
             )
             for trace in figure.data:
                 trace.line.width = 3 if trace.name == frames.MEAN else 2
@@ -302,12 +378,23 @@ def build_curves_panel(
         notes.append(f"{words}, evenly spaced.")
     if several and tidy["prototype"].nunique() > 1:
         notes.append("Click a name in the legend to show or hide its curve.")
-    table = _build_curve_table(tidy, y, title, clock)
-    return Panel(key, title, about, figures, ("show", "against"), tuple(notes), table)
+    return Panel(
+        "learning",
+        "Learning curves",
+        "Measured on the test set; the distillation loss is the students' distance "
+        "from the clients' joint answer, before each step.",
+        figures,
+        ("show", "against"),
+        tuple(notes),
+        _build_curve_table(tidy, y, clock),
+    )
 
 
 def _choose_x_axes(tidy: pd.DataFrame, clock: str) -> list[tuple[str, str, float]]:
-    """Return (label, column, what to divide it by) of the axes that can be chosen."""
+    """Return (label, column, what to divide it by) of the axes that can be chosen.
+
+    Bytes are an axis where any were moved.
+    """
     scale, unit = time_unit(float(tidy["at_s"].max()) if len(tidy) else 1.0)
     axes = [(f"{clock} ({unit})", "at_s", scale), ("round", "round", 1.0)]
     for name, label in (
@@ -328,28 +415,24 @@ def _choose_places(length: int, most: int) -> np.ndarray[Any, Any]:
 
 
 def _build_curve_table(
-    tidy: pd.DataFrame, y: Mapping[str, str], caption: str, clock: str
+    tidy: pd.DataFrame, y: Mapping[str, str], clock: str
 ) -> PanelTable:
-    shown = tidy.dropna(subset=list(y), how="all")
-    measured = shown.dropna(subset=[next(iter(y))])
+    """Return the curves' points as a table.
+
+    Those of the first measure; where it was never measured, of any.
+    """
+    measured = tidy.dropna(subset=[next(iter(y))])
+    shown = measured if len(measured) else tidy.dropna(subset=list(y), how="all")
     columns: Columns = {
-        "run": lambda row: str(row["run"]),
-        "prototype": lambda row: str(row["prototype"]),
-        "round": lambda row: f"{row['round']:,}",
-        clock: lambda row: format_duration(row["at_s"]),
-        "sent by clients": lambda row: format_bytes(row["uplink_bytes"]),
-        **{
-            label: functools.partial(_format_measure, name=name)
-            for name, label in y.items()
-        },
+        "run": "run",
+        "prototype": "prototype",
+        "round": "round",
+        clock: "at_s",
+        "sent by clients": "uplink_bytes",
+        **{label: name for name, label in y.items()},
     }
-    shown = measured if len(measured) else shown
-    table = build_table(caption, shown, columns, range(2, len(columns)))
+    table = build_table("Learning curves", shown, columns, range(2, len(columns)))
     return limited(table, "prototypes.parquet")
-
-
-def _format_measure(row: Row, name: str) -> str:
-    return number(row[name])
 
 
 def build_time_panel(
@@ -357,7 +440,11 @@ def build_time_panel(
 ) -> Panel:
     """Return stacked bars: each client's seconds per phase over the whole run.
 
-    `seconds`: label → `sum_phase_seconds` by client and prototype.
+    Of more than `MOST_CLIENT_BARS` clients those that were busy longest have a bar.
+
+    Args:
+        seconds: run's label → `frames.sum_phase_seconds` by client and prototype.
+        clock: the name of the time axis.
     """
     figures: Figures = {}
     rows, notes = [], []
@@ -368,21 +455,20 @@ def build_time_panel(
         float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items()
     )
     for label, frame in seconds.items():
-        shown = frame
+        kinds = kinds_of[label]
         if len(frame) > MOST_CLIENT_BARS:
-            work = ["download", "training", "compression", "upload"]
-            busiest = frame[work].sum(axis=1).nlargest(MOST_CLIENT_BARS)
-            shown = frame.loc[busiest.index.sort_values()]
             words = f"the {MOST_CLIENT_BARS} of {len(frame):,} clients"
             notes.append(f"{label}: {words} that were busy longest.")
-        figures[(label,)] = _draw_time_bars(shown, kinds_of[label], most_s, clock)
-        for row in shown.to_dict("records"):
-            lengths = (format_duration(row[kind]) for kind in kinds_of[label])
-            cells = (f"{row['client']}", str(row["prototype"]))
-            rows.append((label, *cells, f"{row['participations']:,}", *lengths))
-    kinds = [look.label for look in map(phase, next(iter(kinds_of.values())))]
-    header = ("run", "client", "prototype", "participations", *kinds)
-    numeric = frozenset(range(3, len(header)))
+            work = frame[["download", "training", "compression", "upload"]].sum(axis=1)
+            frame = frame.loc[work.nlargest(MOST_CLIENT_BARS).index.sort_values()]
+        figures[(label,)] = _draw_time_bars(frame, kinds, most_s, clock)
+        for row in frame.to_dict("records"):
+            lengths = (format_duration(row[kind]) for kind in kinds)
+            cells = (str(row["client"]), row["prototype"], f"{row['participations']:,}")
+            rows.append((label, *cells, *lengths))
+    labels = [phase(kind).label for kind in next(iter(kinds_of.values()))]
+    header = ("run", "client", "prototype", "participations", *labels)
+    caption, numeric = "Seconds in each phase, by client", range(3, len(header))
     return Panel(
         "time",
         "Where each client's time went",
@@ -390,16 +476,20 @@ def build_time_panel(
         "means that somebody else set the pace.",
         figures,
         notes=tuple(notes),
-        table=PanelTable("Seconds in each phase, by client", header, rows, numeric),
+        table=PanelTable(caption, header, rows, numeric),
     )
 
 
 def _draw_time_bars(
     frame: pd.DataFrame, kinds: Sequence[str], most_s: float, clock: str
 ) -> go.Figure:
-    """Return a bar per client.
+    """Return a bar per client, from above.
 
-    `most_s` ends the axis, the same for every run of a page.
+    Args:
+        frame: `client, prototype` and a column of seconds for each kind.
+        kinds: phases; those without any seconds are left out.
+        most_s: the end of the axis, the same for every run of a page.
+        clock: the name of the axis.
     """
     used = [phase(kind) for kind in kinds if frame[kind].sum() > 0]
     scale, unit = time_unit(most_s)
@@ -440,7 +530,14 @@ _SYMBOLS = {
 def build_round_length_panel(
     rounds: Mapping[str, tuple[pd.DataFrame, Mapping[int, str]]],
 ) -> Panel:
-    """Return every round's length by what was waited for; label → (rounds, words)."""
+    """Return every round's length as a point, marked by what was waited for.
+
+    Of too many rounds the longest quarter and evenly spaced ones are shown.
+
+    Args:
+        rounds: run's label → (its rows of `rounds.parquet`, round → why it took as long
+            as it did).
+    """
     figures: Figures = {}
     notes = []
     most = MOST_POINTS // len(rounds)
@@ -458,9 +555,8 @@ def build_round_length_panel(
             said = f"{len(keep):,} of {len(frame):,} rounds"
             notes.append(f"{label}: {said}, the longest among them.")
             frame = frame.iloc[keep]
-        kinds = frame["critical_phase"].astype(object)
-        kinds = kinds.where(kinds.notna(), None).unique()
-        looks = {kind: phase(str(kind)) for kind in kinds if kind is not None}
+        kinds = frame["critical_phase"].dropna().unique()
+        looks = {kind: phase(str(kind)) for kind in kinds}
         labels = {kind: look.label for kind, look in looks.items()}
         texts = [_describe_round(row, words) for row in frame.to_dict("records")]
         shown = frame.assign(
@@ -504,14 +600,18 @@ def build_round_length_panel(
 
 
 def _describe_round(row: Row, words: Mapping[int, str]) -> str:
-    said = plain(
-        words.get(row["round"], (f"round {row['round']}: nobody was waited for"))
-    )
+    """Return the text beside a round's point: why, how long, and what it could save."""
+    number, saved_s = row["round"], row["saved_without_critical_s"]
+    said = plain(words.get(number, f"round {number}: nobody was waited for"))
     said += f"<br>{format_duration(row['duration_s'])}"
-    saved_s = row["saved_without_critical_s"]
     if pd.isna(saved_s):
         return said
     return f"{said}, {format_duration(saved_s)} shorter without this client"
+
+
+def _name_span(first: int, last: int) -> str:
+    """Return rounds as `3–7`, or `3` where they are one."""
+    return f"{first}–{last}" if first != last else f"{first}"
 
 
 def build_choice_share_panel(
@@ -519,20 +619,21 @@ def build_choice_share_panel(
 ) -> Panel:
     """Return stacked shares of the arms over rounds, one strip per prototype.
 
-    `shares`: label → `compute_arm_shares`.
+    Args:
+        shares: run's label → `frames.compute_arm_shares` by prototype.
+        arms: all arms of the page, in their order.
     """
     figures: Figures = {}
     colours, rows = choose_arm_colours(arms), []
     for label, frame in shares.items():
         ends = frame["from_round"], frame["to_round"]
-        spans = [f"{a}–{b}" if a != b else f"{a}" for a, b in zip(*ends, strict=True)]
         shown = pd.DataFrame(
             {
                 "round": (ends[0] + ends[1]) / 2,
                 "share (%)": (100 * frame["share"]).astype("float32"),
                 "strategy": frame["arm"].map(plain),
                 "prototype": frame["prototype"].map(plain),
-                "rounds": spans,
+                "rounds": list(map(_name_span, *ends)),
             }
         )
         figure = px.bar(
@@ -571,7 +672,7 @@ def build_choice_share_panel(
         "Share of each compression strategy (@: at a level of K) among the "
         "participations of a prototype's clients.",
         figures,
-        table=PanelTable(caption, header, rows, frozenset({3, 4})),
+        table=PanelTable(caption, header, rows, (3, 4)),
     )
 
 
@@ -580,7 +681,10 @@ def build_client_choice_panel(
 ) -> Panel:
     """Return a cell per client and part of the run: the strategy played most there.
 
-    `plays`: label → `compute_arm_shares` by prototype and client.
+    Args:
+        plays: run's label → `frames.compute_arm_shares` by prototype and client.
+        arms: all arms of the page, in their order.
+        notes: sentences that stand before the panel's own.
     """
     notes = list(notes)
     for label, frame in plays.items():
@@ -598,6 +702,13 @@ def build_client_choice_panel(
 
 
 def _draw_choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> go.Figure:
+    """Return a row per client and a column per part of the run.
+
+    Args:
+        frame: `frames.compute_arm_shares` by prototype and client; of arms that were
+            played equally often in a part the first by name is shown.
+        arms: those that have a colour.
+    """
     best = frame.sort_values(["share", "arm"], ascending=[False, True])
     best = best.drop_duplicates(["prototype", "client", "from_round"])
     key = ["prototype", "client"]
@@ -607,7 +718,7 @@ def _draw_choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> go.Figure:
         for value in ("arm", "share")
     )
     last = frame.groupby("from_round")["to_round"].first()
-    spans = [f"{a}–{last[a]}" if last[a] != a else f"{a}" for a in wide.columns]
+    spans = [_name_span(first, last[first]) for first in wide.columns]
     texts = [
         [
             f"round {span}<br>{plain(arm)} ({100 * share:.0f} %)"
@@ -653,20 +764,45 @@ def _draw_choice_cells(frame: pd.DataFrame, arms: Sequence[str]) -> go.Figure:
     return figure
 
 
+_QUANTILES = {
+    "levels": (
+        "Entries kept",
+        "K of each participation, where it is not the same for all: the median over "
+        "participations, and the band that holds 80 % of them.",
+        "K",
+    ),
+    "rewards": (
+        "Rewards",
+        "What the policies were told, by the strategy played: the median over "
+        "participations, and the band that holds 80 % of them.",
+        "reward",
+    ),
+    "values": (
+        "What the policies believed",
+        "Each client's estimate of each strategy before its pull (a probability where "
+        "the policy works with probabilities): the median over clients, and the band "
+        "that holds 80 % of them.",
+        "utility or probability",
+    ),
+}
+"""Key of a panel of quantiles → its title, what it is about, and the value's name."""
+
+
 def build_quantile_panel(
-    frames_of: Mapping[str, pd.DataFrame],
-    arms: Sequence[str],
-    *,
-    key: str,
-    title: str,
-    about: str,
-    y_label: str,
+    key: str, frames_of: Mapping[str, pd.DataFrame], arms: Sequence[str]
 ) -> Panel:
     """Return the median over clients and the band that holds 80 % of them, per arm.
 
-    `frames_of`: label → a frame with `round, prototype, arm, value`. One figure per
-    label and prototype.
+    There is a figure per run and prototype, and one of all clients where there are
+    several prototypes.
+
+    Args:
+        key: of `_QUANTILES`.
+        frames_of: run's label → a frame with `round, prototype, arm, value`; values
+            that are not finite are left out.
+        arms: all arms of the page, in their order.
     """
+    title, about, y_label = _QUANTILES[key]
     figures: Figures = {}
     colours, rows = choose_arm_colours(arms), []
     for label, frame in frames_of.items():
@@ -692,7 +828,7 @@ def build_quantile_panel(
     quantiles = ("10th percentile", "median", "90th percentile")
     header = ("run", "clients", "strategy", "values", *quantiles)
     caption = f"{title}: over the whole run"
-    table = PanelTable(caption, header, rows, frozenset(range(3, 7)))
+    table = PanelTable(caption, header, rows, range(3, 7))
     by = ("run", "clients")
     return Panel(
         key, title, about, figures, by, (), limited(table, "the run", first=True)
@@ -700,7 +836,16 @@ def build_quantile_panel(
 
 
 def _compute_quantiles(frame: pd.DataFrame, y: str) -> pd.DataFrame:
-    """Return `strategy, round, low, high` and the median `y` of stretches of rounds."""
+    """Return `strategy, round, low, high` and the median of stretches of rounds.
+
+    Args:
+        frame: `round, arm, value`.
+        y: the name of the median's column.
+
+    Returns:
+        A row per arm and stretch, whose middle is `round`; `low` and `high` are the
+        10th and the 90th percentile.
+    """
     last = int(frame["round"].max()) if len(frame) else 1
     bins = frames.split_rounds(last, _QUANTILE_BINS)
     part = bins.get_indexer(pd.Index(frame["round"]))

@@ -1,4 +1,10 @@
-"""Pictures for print: a given width, vector text, the same bytes for the same run."""
+"""Pictures for print: a given width, vector text, the same bytes for the same run.
+
+Everything that is drawn with Matplotlib goes through here: `picture_style` sets fonts
+and lines, `build_figure` gives panels below one another and a legend above them,
+`save_picture` and `render_svg` write. Sizes are in inches, letters in points. No global
+state of Matplotlib's is left changed, and no window is opened.
+"""
 
 from __future__ import annotations
 
@@ -37,11 +43,6 @@ _RC: Any = {
     "pdf.fonttype": 42,
     "ps.fonttype": 42,
     "font.family": FONT_FAMILY,
-    "font.size": 7.0,
-    "axes.labelsize": 7.0,
-    "xtick.labelsize": 6.5,
-    "ytick.labelsize": 6.5,
-    "legend.fontsize": 6.5,
     "axes.linewidth": 0.5,
     "xtick.major.width": 0.5,
     "ytick.major.width": 0.5,
@@ -52,13 +53,14 @@ _RC: Any = {
     "axes.spines.right": False,
     "text.parse_math": False,
 }
-_SIZES = (
-    "font.size",
-    "axes.labelsize",
-    "xtick.labelsize",
-    "ytick.labelsize",
-    "legend.fontsize",
-)
+_SIZES = {
+    "font.size": 7.0,
+    "axes.labelsize": 7.0,
+    "xtick.labelsize": 6.5,
+    "ytick.labelsize": 6.5,
+    "legend.fontsize": 6.5,
+}
+"""Sizes of letters in points, where `FONT_POINTS` are asked for."""
 _WIDTH = re.compile(r"^\s*(\d+\.?\d*|\.\d+)\s*(in|cm|mm|pt|)\s*$")
 _INCHES = {"in": 1.0, "": 1.0, "cm": 1 / 2.54, "mm": 1 / 25.4, "pt": 1 / 72}
 _LEGEND_ROW_IN = 0.15
@@ -76,18 +78,24 @@ _LEGEND_STYLE: Any = {
 def picture_style(points: float = FONT_POINTS) -> Iterator[None]:
     """Apply simfed's print style to Matplotlib in the block, or in a function.
 
-    `points`: the size of letters; ticks and legends are a little smaller.
+    Args:
+        points: the size of letters; ticks and legends are a little smaller.
     """
     share = points / FONT_POINTS
-    sizes = {name: share * value for name, value in _RC.items() if name in _SIZES}
+    sizes: Any = {name: share * value for name, value in _SIZES.items()}
     with mpl.rc_context({**_RC, **sizes}):
         yield
 
 
 def parse_width(text: str, side: str = "width") -> float:
-    """Inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`.
+    """Return inches from `3.5`, `3.5in`, `88 mm`, `8.8cm`, `252pt`.
 
-    A width of 2 to 40 inches, a height of 1 to 40.
+    Args:
+        text: as written after `--width` or `--height`.
+        side: `width`, of 2 to 40 inches, or `height`, of 1 to 40.
+
+    Raises:
+        InputError: for another form or size.
 
     >>> round(parse_width("88 mm"), 3)
     3.465
@@ -105,7 +113,11 @@ def parse_width(text: str, side: str = "width") -> float:
 
 
 def parse_points(text: str) -> float:
-    """Return the size of letters in points, from `8` or `8pt`; 4 to 30."""
+    """Return the size of letters in points, from `8` or `8pt`; 4 to 30.
+
+    Raises:
+        InputError: for another form or size.
+    """
     match = re.fullmatch(r"\s*(\d{1,2}(?:\.\d{1,3})?)\s*(?:pt)?\s*", text)
     points = float(match[1]) if match else 0.0
     if not 4 <= points <= 30:
@@ -144,7 +156,8 @@ def choose_bytes_unit(most: float) -> tuple[float, str]:
 def build_empty_figure(**options: Any) -> Figure:
     """Return a figure that can be drawn without a screen.
 
-    Options: those of Matplotlib's `Figure`.
+    Args:
+        options: those of Matplotlib's `Figure`.
     """
     figure = Figure(**options)
     FigureCanvasAgg(figure)
@@ -163,8 +176,18 @@ def build_figure(
 ) -> tuple[Figure, list[Axes]]:
     """Return a figure of exactly this width, with panels below each other.
 
-    The panels have the given heights and share the x axis; the legend stands above them
-    in as many rows as its entries need. `points`: the size of letters.
+    The panels share the x axis; the legend stands above them in as many rows as its
+    entries need, and the figure is as high as all of this is.
+
+    Args:
+        width_in: of the figure, in inches, as all lengths.
+        panels_in: heights of the panels, from above.
+        gap_in: between panels.
+        legend: entries with labels.
+        left_in: room for the y axis' names.
+        right_in: room at the right.
+        bottom_in: room for the x axis' name, and what stands below it.
+        points: the size of letters.
     """
     with picture_style(points):
         rows = _split_legend(legend, width_in - left_in - right_in)
@@ -201,8 +224,13 @@ def put_legend_above(
 ) -> None:
     """Size a figure so that its panels have room below a common legend.
 
-    Its height is `height_in`, or what the legend (with its `title`) and `panels_in` of
-    panels need.
+    Args:
+        figure: whose panels Matplotlib is to lay out.
+        handles: the legend's entries; none: no legend.
+        width_in: of the figure.
+        panels_in: the height that all panels need, with their axes.
+        height_in: of the figure; None: what legend and panels need.
+        title: the legend's heading; empty: none.
     """
     rows = _split_legend(handles, width_in - 0.2)
     title = title if rows else ""
@@ -223,7 +251,15 @@ def _draw_legend(
     height_in: float,
     title: str = "",
 ) -> None:
-    """Put rows of a legend below its title, from the top of a figure downwards."""
+    """Put rows of a legend below its title, from the top of a figure downwards.
+
+    Args:
+        figure: of the right size.
+        rows: see `_split_legend`.
+        left: where they begin, as a share of the figure's width.
+        height_in: of the figure.
+        title: the legend's heading; empty: none.
+    """
     size = float(mpl.rcParams["legend.fontsize"])
     titled: dict[str, Any] = {
         "title": title,
@@ -251,6 +287,11 @@ def compute_legend_height_in(
 ) -> float:
     """Return the inches that a legend of this width needs above the first panel.
 
+    Args:
+        legend: entries with labels; none need a margin alone.
+        width_in: that entries may take.
+        points: the size of letters.
+
     >>> twice_in = compute_legend_height_in([], 3.5, 2 * FONT_POINTS)
     >>> twice_in / compute_legend_height_in([], 3.5)
     2.0
@@ -263,15 +304,16 @@ def compute_legend_height_in(
 def estimate_text_width_in(text: str, points: float | None = None) -> float:
     """Return about how wide a line of text is drawn, in inches.
 
-    It is in the style's size if none is given.
+    Args:
+        text: one line.
+        points: the size of letters; None: the style's.
     """
-    return (
-        0.0083 * (mpl.rcParams["font.size"] if points is None else points) * len(text)
-    )
+    size = mpl.rcParams["font.size"] if points is None else points
+    return 0.0083 * size * len(text)
 
 
 def _split_legend(handles: Sequence[Artist], width_in: float) -> list[list[Artist]]:
-    """Return the handles in order, as many in a row as fit."""
+    """Return the handles in order, as many in a row of this width as fit."""
     rows: list[list[Artist]] = []
     used_in = width_in
     for handle in handles:
@@ -296,11 +338,17 @@ def render_svg(figure: Figure) -> str:
 def save_picture(
     figure: Figure, path: str | os.PathLike[str], *, dpi: int = 300
 ) -> Path:
-    """Write a figure as PNG, SVG or PDF, by the file's suffix.
+    """Write a figure as PNG, SVG or PDF, by the file's suffix, and return its path.
 
     The same figure gives the same bytes.
 
-    Raises: `InputError` for another suffix or a folder that cannot be written.
+    Args:
+        figure: any of Matplotlib's.
+        path: of the file.
+        dpi: dots per inch of a PNG.
+
+    Raises:
+        InputError: for another suffix, or a folder that cannot be written.
     """
     path = Path(path)
     kind = path.suffix.lower().removeprefix(".")
@@ -310,6 +358,13 @@ def save_picture(
 
 
 def _draw(figure: Figure, kind: str, dpi: int = 300) -> bytes:
+    """Return a figure as a file's bytes, without the date of its making.
+
+    Args:
+        figure: any of Matplotlib's.
+        kind: of `FORMATS`.
+        dpi: dots per inch of a PNG.
+    """
     undated: dict[str, Any] = {
         "svg": {"Date": None},
         "pdf": {"CreationDate": None},

@@ -1,4 +1,10 @@
-"""First instants at values of a measure, and the values worth asking about."""
+"""First instants at values of a measure, and the values worth asking about.
+
+A *threshold* is a value of the measure; an *outcome* is what a run comes to at some of
+them: when it first reached each, or that it ended before. Comparisons, studies and the
+advice on settings read outcomes alone. Where nobody names thresholds they are chosen
+among round numbers that the curves reach and guessing does not.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +31,10 @@ _FINE_SHARES = (*(n / 20 for n in range(1, 20)), 0.97, 0.98, 0.99)
 
 
 class RunOutcome(NamedTuple):
-    """The times and the measure of a run that comparisons need."""
+    """The times and the measure of a run that comparisons need.
+
+    Made by `find_outcome`; `comparison.compare_sides` reads it.
+    """
 
     times: Mapping[float, tuple[float, bool]]
     """Threshold → (simulated seconds, whether it was reached by then). A run that did
@@ -37,8 +46,9 @@ class RunOutcome(NamedTuple):
 def build_mean_curve(run: Run) -> pd.DataFrame:
     """Return the measure (mean of clients) wherever it was evaluated.
 
-    `round, at_s, accuracy, loss, uplink_bytes, total_bytes`, with `measure` in place of
-    `accuracy` where it is another.
+    Returns:
+        `round, at_s, accuracy, loss, uplink_bytes, total_bytes`, with `measure` in
+        place of `accuracy` where it is another.
     """
     key = run.measure.key
     columns = ["round", "at_s", key, "loss", "uplink_bytes", "total_bytes"]
@@ -49,7 +59,13 @@ def build_mean_curve(run: Run) -> pd.DataFrame:
 def find_outcome(
     run: Run, curve: pd.DataFrame, thresholds: Sequence[float]
 ) -> RunOutcome:
-    """Return a run's outcome at these thresholds, from its `build_mean_curve`."""
+    """Return a run's outcome at some thresholds, and its whole simulated time.
+
+    Args:
+        run: the finished run.
+        curve: its `build_mean_curve`, or the rows of `frames.curves` that speak for it.
+        thresholds: values of its measure.
+    """
     end_s = float(run.summary["simulated_s"])
     measure = run.measure
     times = {t: find_first_amount(curve, t, "at_s", end_s, measure) for t in thresholds}
@@ -62,9 +78,9 @@ def find_outcome(
 def _find_first_reached(
     curve: pd.DataFrame, threshold: float, measure: Measure
 ) -> pd.DataFrame:
-    """Return the row of the first round in which a run reached a threshold.
+    """Return the row of the first round in which a curve reached a threshold.
 
-    None where it never did.
+    No row where it never did.
     """
     reached = curve[measure.is_reached(curve[measure.key], threshold)]
     return reached.sort_values("round").head(1)
@@ -77,9 +93,17 @@ def find_first_amount(
     end: float,
     measure: Measure = ACCURACY,
 ) -> tuple[float, bool]:
-    """Return the amount at which `curve` first reached `threshold`, and True.
+    """Return the amount at which a curve first reached a threshold, and True.
 
-    The amount is the value of the growing `column`. (`end`, False) where it never did.
+    Args:
+        curve: `round`, the measure's column and `column`.
+        threshold: a value of the measure.
+        column: the growing amount that is asked for, such as `at_s`.
+        end: the amount at the run's end.
+        measure: the one whose column is looked at.
+
+    Returns:
+        (`end`, False) where the curve never reached the threshold.
     """
     first = _find_first_reached(curve, threshold, measure)
     return (float(first[column].iloc[0]), True) if len(first) else (end, False)
@@ -90,18 +114,22 @@ def list_threshold_rows(
 ) -> pd.DataFrame:
     """Return the first instants at which thresholds of the measure were reached.
 
-    `run, prototype, threshold, round, at_s, uplink_bytes, total_bytes`; a threshold
-    that was never reached has empty cells. `tidy` is from `frames.curves`.
+    Args:
+        tidy: `frames.curves`, of one run or several.
+        wanted: the thresholds.
+        measure: the one whose values they are.
+
+    Returns:
+        `run, prototype, threshold, round, at_s, uplink_bytes, total_bytes`, a row per
+        curve and threshold; one that was never reached has empty cells.
     """
     amounts = ["round", "at_s", "uplink_bytes", "total_bytes"]
     rows: list[dict[str, object]] = []
     for (run, prototype), group in tidy.groupby(["run", "prototype"], sort=False):
         for threshold in wanted:
-            first = _find_first_reached(group, threshold, measure)[amounts].to_dict(
-                "records"
-            )
+            first = _find_first_reached(group, threshold, measure)[amounts]
             row = {"run": run, "prototype": prototype, "threshold": threshold}
-            rows.append({**row, **(first[0] if first else {})})
+            rows.append(row | next(iter(first.to_dict("records")), {}))
     return pd.DataFrame(rows, columns=["run", "prototype", "threshold", *amounts])
 
 
@@ -111,10 +139,15 @@ def list_threshold_rows(
 def choose_thresholds(
     tidy: pd.DataFrame, most: int = 4, classes: int = 0, measure: Measure = ACCURACY
 ) -> list[float]:
-    """Return thresholds worth asking "when?" about.
+    """Return thresholds worth asking "when?" about, easy to hard.
 
-    They are the hardest round numbers that some run reached, and guessing among so many
-    classes does not.
+    They are the hardest round numbers that some run reached, and guessing does not.
+
+    Args:
+        tidy: has the measure's column.
+        most: how many thresholds to return at most.
+        classes: among which guessing chooses; 0: it is not known.
+        measure: the one whose values are chosen.
 
     >>> choose_thresholds(pd.DataFrame({"accuracy": [0.3, 0.84, 0.93]}))
     [0.6, 0.7, 0.8, 0.9]
@@ -130,7 +163,12 @@ def find_hardest_targets(
 ) -> list[float]:
     """Return the hardest round numbers that all runs, and that one run, reached.
 
-    Only those that guessing among so many classes does not reach.
+    Only those that guessing does not reach: two, one or none, easy to hard.
+
+    Args:
+        tidy: `run` and the measure's column.
+        classes: among which guessing chooses; 0: it is not known.
+        measure: the one whose values are chosen.
 
     >>> runs = pd.DataFrame({"run": ["a", "a", "b"], "accuracy": [0.3, 0.84, 0.93]})
     >>> find_hardest_targets(runs)
@@ -149,7 +187,13 @@ def choose_common_thresholds(
 ) -> list[float]:
     """Return the hardest round number that at least half of the curves reach.
 
-    None where guessing among so many classes does as well.
+    Args:
+        curves: values of the measure, one series per run.
+        classes: among which guessing chooses; 0: it is not known.
+        measure: the one whose value is chosen.
+
+    Returns:
+        One number; none without curves, and where guessing does as well.
 
     >>> runs = [pd.Series([0.1, value]) for value in (0.93, 0.88, 0.52)]
     >>> choose_common_thresholds(runs)
@@ -177,7 +221,12 @@ def _list_reached_steps(
 ) -> list[float]:
     """Return the round numbers that a run with this best value reached, easy to hard.
 
-    `values` are those between which they are chosen.
+    Args:
+        values: between whose least and most the numbers are chosen.
+        best: of the run.
+        classes: among which guessing chooses; 0: it is not known.
+        measure: the one whose values they are.
+        shares: the steps of measures that are shares.
     """
     return [
         step

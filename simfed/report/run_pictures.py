@@ -19,6 +19,13 @@ def draw_run(run: Run, folder: str | os.PathLike[str]) -> list[Path]:
 
     They are `accuracy.png` (where it learned) and `timeline.png`, its first round as a
     Gantt chart.
+
+    Args:
+        run: the finished run.
+        folder: where the pictures are put, the run's as a rule.
+
+    Raises:
+        InputError: for a folder that cannot be written.
     """
     figures = {}
     if run.prototypes[run.measure.column].notna().any():

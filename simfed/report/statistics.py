@@ -36,7 +36,10 @@ from simfed.ground.measure import Measure
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A typical value, as far as it is known, and the interval around it."""
+    """A typical value, as far as it is known, and the interval around it.
+
+    Means and medians over seeds come as this, whatever was estimated.
+    """
 
     least: float
     """The lower bound of the typical value."""
@@ -78,6 +81,10 @@ _NOTHING = Estimate(math.nan, math.nan, math.nan, math.nan, 0.0)
 def estimate_mean(values: Sequence[float], confidence: float = 0.95) -> Estimate:
     """Return the mean and Student's t interval; no interval from one value.
 
+    Args:
+        values: one per seed; none gives NaN everywhere.
+        confidence: of the interval, between 0 and 1.
+
     >>> estimate_mean([1.0, 2.0, 3.0])
     Estimate(least=2.0, most=2.0, low=-0.484..., high=4.484..., coverage=0.95)
     """
@@ -94,6 +101,11 @@ def estimate_measure(
     values: Sequence[float], measure: Measure, confidence: float = 0.95
 ) -> Estimate:
     """Return the mean of a measure's values, and an interval within its range.
+
+    Args:
+        values: one per seed.
+        measure: says whether values are shares, which end at 1; all begin at 0.
+        confidence: of the interval, between 0 and 1.
 
     >>> from simfed.ground.measure import ACCURACY
     >>> estimate_measure([0.95, 0.99], ACCURACY)
@@ -122,7 +134,11 @@ def estimate_median_time(
 ) -> Estimate:
     """Return the median of times of which some are censored.
 
-    `reached` false: longer than this time.
+    Args:
+        times_s: one per seed, in seconds or any other amount that grows.
+        reached: in step; False: the true time is longer than this one.
+        confidence: that the interval is to have, between 0 and 1; with few seeds it
+            covers less, as `Estimate.coverage` says.
 
     >>> estimate_median_time([1.0, 2.0, 3.0], [True, True, True]).least
     2.0
@@ -137,9 +153,13 @@ def estimate_median_time(
 
 @dataclass(frozen=True, slots=True)
 class PairedTimes:
-    """Arm A against arm B over the same seeds."""
+    """Arm A against arm B over the same seeds.
+
+    Made by `compare_times`; `comparison.py` puts it into rows and words.
+    """
 
     seeds: int
+    """Seeds that both arms have."""
     wins: int
     """Seeds in which A was sooner for certain."""
     losses: int
@@ -192,6 +212,20 @@ def compare_times(
 ) -> PairedTimes:
     """Compare the times of two arms; position i of both is the same seed.
 
+    Args:
+        a_s: times of arm A in seconds, one per seed.
+        a_reached: in step; False: the true time is longer than this one.
+        b_s: times of arm B.
+        b_reached: as for A.
+        confidence: that the ratio's interval is to have, between 0 and 1.
+        relevant_ratio: how many times sooner an arm must be for a verdict.
+
+    Returns:
+        How often each arm was sooner for certain, and by how many times A was: the
+        geometric mean of the seeds' ratios with Student's t interval of their
+        logarithms where nothing is censored, else their median between order
+        statistics.
+
     >>> compare_times([10, 20, 30], [True] * 3, [20, 40, 60], [True] * 3).ratio.least
     2.0
     >>> lost = compare_times([10, 20, 30], [True] * 3, [99] * 3, [False] * 3)
@@ -199,15 +233,12 @@ def compare_times(
     (3, 4.95, inf, 3.3)
     """
     a, b = np.asarray(a_s, dtype=float), np.asarray(b_s, dtype=float)
-    exact_a, exact_b = (
-        np.asarray(a_reached, dtype=bool),
-        np.asarray(b_reached, dtype=bool),
-    )
-    if not len(a):
-        return PairedTimes(0, 0, 0, _NOTHING, 1.0, confidence, relevant_ratio)
+    exact_a = np.asarray(a_reached, dtype=bool)
+    exact_b = np.asarray(b_reached, dtype=bool)
     # what took no time is sooner than all
     with np.errstate(divide="ignore", invalid="ignore"):
         ratios = b / a
+        logs = np.log(ratios)
     low, high = np.where(exact_a, ratios, 0.0), np.where(exact_b, ratios, np.inf)
     # a censored time is longer than where it was cut, so a bound of exactly 1 decides
     # too
@@ -215,22 +246,25 @@ def compare_times(
     losses = int(np.sum(np.where(exact_a, high < 1, high <= 1)))
     # of fair coins, so both tails are alike
     p_value = min(1.0, 2 * float(special.bdtr(min(wins, losses), wins + losses, 0.5)))
-    if not bool((exact_a & exact_b).all()):
+    if bool((exact_a & exact_b).all()):
+        mean = estimate_mean(logs.tolist(), confidence)
+        middle, least, most = np.exp([mean.least, mean.low, mean.high]).tolist()
+        ratio = Estimate(middle, middle, least, most, mean.coverage)
+    else:
         ratio = _estimate_median(low, high, confidence, _geometric)
-        return PairedTimes(
-            len(a), wins, losses, ratio, p_value, confidence, relevant_ratio
-        )
-    with np.errstate(divide="ignore", invalid="ignore"):
-        logs = estimate_mean(np.log(ratios).tolist(), confidence)
-    mean, from_, to = (float(np.exp(x)) for x in (logs.least, logs.low, logs.high))
-    ratio = Estimate(mean, mean, from_, to, logs.coverage)
     return PairedTimes(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
 
 
 def estimate_paired_difference(
     a: Sequence[float], b: Sequence[float], confidence: float = 0.95
 ) -> Estimate:
-    """Return the mean of a − b over the same seeds, with Student's t interval."""
+    """Return the mean of a − b over the same seeds, with Student's t interval.
+
+    Args:
+        a: values of one side, one per seed.
+        b: those of the other, in step.
+        confidence: of the interval, between 0 and 1.
+    """
     differences = np.asarray(a, dtype=float) - np.asarray(b, dtype=float)
     return estimate_mean(differences.tolist(), confidence)
 
@@ -263,6 +297,12 @@ def _estimate_median(
     """Return the median, with its interval, of values known by bounds.
 
     The interval lies between order statistics.
+
+    Args:
+        low: lower bounds of the values.
+        high: upper bounds, in step; equal to `low` where a value is known.
+        confidence: that the interval is to have.
+        between: the middle of two values, for an even number of them.
     """
     n = len(low)
     if n == 0:
@@ -276,9 +316,10 @@ def _estimate_median(
 
 
 def _choose_rank(n: int, confidence: float) -> tuple[int, float]:
-    """Return the order statistics to leave out on each side, and the coverage.
+    """Return how many values to leave out on each side, and what the rest covers.
 
-    It is that of those around the median.
+    The interval between the outermost values that are left covers the median with that
+    probability: 1 − 2·P(Binomial(n, ½) ≤ rank).
 
     >>> [_choose_rank(n, 0.95) for n in (1, 5, 6, 20)]
     [(0, 0.0), (0, 0.9375), (0, 0.96875), (5, 0.958...)]

@@ -1,5 +1,9 @@
 """The colours, marks and names of simfed's pictures, the same in every medium.
 
+`phase` and `looks` give kinds of intervals their look, `choose_arm_colours` and
+`choose_arm_shapes` strategies theirs. Everything is by name: what is drawn beside it
+moves only those that have no colour of their own.
+
 One phase has one colour in the Gantt chart, the trace, the HTML report and any later
 figure. The hues are Okabe and Ito's palette (M. Okabe, K. Ito, "Color Universal
 Design", 2008), which stays distinct under the common colour-vision deficiencies; what
@@ -30,14 +34,20 @@ class Phase:
     """The look of one kind of interval, and its name in a legend."""
 
     name: str
+    """The kind, as spans have it."""
     label: str
+    """The kind for people."""
     colour: str
+    """`#RRGGBB`, in print."""
     hatch: str = ""
-    """Matplotlib's hatch."""
-    pattern: str = ""
-    """Plotly's pattern shape."""
+    """Matplotlib's hatch: a sign of Plotly's patterns, repeated."""
     on_screen: str = ""
     """The colour on a page that may be light or dark."""
+
+    @property
+    def pattern(self) -> str:
+        """Plotly's pattern shape; empty: none."""
+        return self.hatch[:1]
 
     @property
     def web(self) -> str:
@@ -53,10 +63,10 @@ PHASES: dict[str, Phase] = {
         Phase("compression", "compression", "#E69F00"),
         Phase("upload", "upload", "#0072B2"),
         Phase("waiting", "waiting", "#D9DBDE", on_screen="rgba(128,136,150,0.32)"),
-        Phase("offline", "offline", "#8C8C8C", hatch="////", pattern="/"),
-        Phase("dropped", "dropped", "#D55E00", hatch="xxxx", pattern="x"),
+        Phase("offline", "offline", "#8C8C8C", hatch="////"),
+        Phase("dropped", "dropped", "#D55E00", hatch="xxxx"),
         Phase("server", "server work", "#CC79A7"),
-        Phase("absent", "nobody was there", "#8C8C8C", hatch="\\\\\\\\", pattern="\\"),
+        Phase("absent", "nobody was there", "#8C8C8C", hatch="\\\\\\\\"),
     )
 }
 
@@ -67,27 +77,21 @@ WORK = {
         Phase("distillation", "distillation", "#3F007D"),
         Phase("auxiliary", "auxiliary work", "#7F3B08"),
         Phase("logits", "logits", "#4D4D4D"),
-        Phase("frozen", "frozen", "#A8C7DC", hatch="////", pattern="/"),
-        Phase("timeout", "waits to send again", "#B9A9C9", hatch="....", pattern="."),
-        Phase("start", "start of a process", "#5E5E47", hatch="\\\\\\\\", pattern="\\"),
-        Phase("handling", "handling messages", "#5E5E47", hatch="----", pattern="-"),
+        Phase("frozen", "frozen", "#A8C7DC", hatch="////"),
+        Phase("timeout", "waits to send again", "#B9A9C9", hatch="...."),
+        Phase("start", "start of a process", "#5E5E47", hatch="\\\\\\\\"),
+        Phase("handling", "handling messages", "#5E5E47", hatch="----"),
         Phase("evaluation", "evaluation", "#B15928"),
-        Phase(
-            "losses",
-            ("losses measured by clients"),
-            "#A6761D",
-            hatch="....",
-            pattern=".",
-        ),
-        Phase("host", "host time", "#5E5E47", hatch="----", pattern="-"),
+        Phase("losses", "losses measured by clients", "#A6761D", hatch="...."),
+        Phase("host", "host time", "#5E5E47", hatch="----"),
     )
 }
 """Further kinds of a client's local work, what holds it up, and what real hosts take
 beside it."""
 
 _OWN_COLOURS = ("#882255", "#004529", "#CC6677", "#6B6B00", "#DDCC77", "#7A0177")
-_OWN_HATCHES = (("", ""), ("\\\\\\\\", "\\"), ("....", "."), ("----", "-"))
-"""Looks of kinds that a method names itself: (Matplotlib's hatch, Plotly's pattern)."""
+_OWN_HATCHES = ("", "\\\\\\\\", "....", "----")
+"""Looks of kinds that a method names itself."""
 
 SERIES_COLOURS = (
     "#0072B2",
@@ -172,14 +176,14 @@ def looks(kinds: Iterable[str]) -> dict[str, Phase]:
     """
     named = list(dict.fromkeys(kinds))
     built_in = {**PHASES, **WORK}
-    every = [(colour, *marks) for marks in _OWN_HATCHES for colour in _OWN_COLOURS]
+    every = [(colour, hatch) for hatch in _OWN_HATCHES for colour in _OWN_COLOURS]
     further: dict[str, Phase] = {}
     for name in sorted(set(named) - set(built_in)):
         used = {(look.colour, look.hatch) for look in further.values()}
         first = zlib.crc32(name.encode()) % len(every)
         order = [*every[first:], *every[:first]]
-        colour, hatch, pattern = next((e for e in order if e[:2] not in used), order[0])
-        further[name] = Phase(name, name, colour, hatch, pattern)
+        look = next((look for look in order if look not in used), order[0])
+        further[name] = Phase(name, name, *look)
     return {name: built_in.get(name) or further[name] for name in named}
 
 
@@ -225,7 +229,9 @@ def rank_levels(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
 def _shade_colour(colour: str, depth: float) -> str:
     """Return a colour made lighter or darker.
 
-    Depth 0 is halfway to white, 1 halfway to black.
+    Args:
+        colour: `#RRGGBB`.
+        depth: 0 is halfway to white, 1 halfway to black, 0.5 leaves it as it is.
     """
     if depth == 0.5:
         return colour
@@ -237,6 +243,7 @@ def _shade_colour(colour: str, depth: float) -> str:
 
 
 def _choose_hues(names: Iterable[str]) -> dict[str, str]:
+    """Return a colour for each strategy, the built-in ones' own where one is there."""
     named = dict.fromkeys(names)
     if not named.keys() & _ARM_COLOURS.keys():  # nobody claims one: the most unlike
         return dict(zip(named, itertools.cycle(ARM_COLOURS), strict=False))

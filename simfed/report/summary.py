@@ -1,4 +1,9 @@
-"""The table at the end of a run: results, seconds by phase, stragglers."""
+"""The table at the end of a run: results, seconds by phase, stragglers.
+
+`build_summary_table` puts the parts below one another; each part is a table of Rich. A
+notebook shows the same text. The page's tables of the same facts, which have room for
+more, are in `compare.py`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +16,6 @@ from rich.text import Text
 
 from simfed.ground.measure import Measure
 from simfed.ground.units import counted, format_bytes, format_duration
-from simfed.record.schema import list_phases
 from simfed.record.summary import describe_clipping, explain_rounds
 from simfed.report import frames
 from simfed.report.reach import choose_thresholds, list_threshold_rows
@@ -28,10 +32,10 @@ _BAR = 16
 def build_summary_table(run: Run) -> RenderableType:
     """Return a run in one screen, at most 80 columns wide.
 
-    Print it with a `rich.console.Console`. The measure per prototype, simulated time
-    and bytes, shares of the clients' time by phase, the strategies per prototype and
-    the clients that rounds waited for. What a run has not (accuracy in a time-only run,
-    say) is left out.
+    Print it with a `rich.console.Console`. It tells the measure per prototype,
+    simulated time and bytes, shares of the clients' time by phase, the strategies per
+    prototype and the clients that rounds waited for. What a run has not (accuracy in a
+    time-only run, say) is left out.
     """
     parts: list[RenderableType] = [_build_facts_table(run)]
     tidy = frames.curves(run)
@@ -46,6 +50,7 @@ def build_summary_table(run: Run) -> RenderableType:
 
 
 def _build_table(title: str, *headers: str) -> Table:
+    """Return an empty table: a title above names, then columns of numbers."""
     table = Table(
         **_STYLE, header_style="dim", caption_justify="left", caption_style="dim"
     )
@@ -58,11 +63,12 @@ def _build_table(title: str, *headers: str) -> Table:
 
 
 def _build_facts_table(run: Run) -> Table:
+    """Return what one asks for first, a line each: time, bytes, energy, losses."""
     rounds = run.rounds
     table = Table(**_STYLE, show_header=False)
     table.add_column(style="dim", no_wrap=True)
     table.add_column(ratio=1, overflow="fold")
-    clients = sum(group.get("count", 1) for group in run.scenario.get("clients", []))
+    clients = sum(frames.count_clients(run).values())
     name = Text(frames.find_run_name(run), style="bold")
     name.append(
         f"  {counted(clients, 'client')} · {counted(len(rounds), 'round')} · seed "
@@ -114,6 +120,12 @@ def _build_facts_table(run: Run) -> Table:
 
 
 def _build_measure_table(tidy: pd.DataFrame, measure: Measure) -> Table:
+    """Return final and best value per prototype, and when round values were reached.
+
+    Args:
+        tidy: `frames.curves` of the run.
+        measure: the one by which its models are judged.
+    """
     key = measure.key
     digits = ".3f" if measure.is_share else ".4g"
     title = measure.name[:1].upper() + measure.name[1:]
@@ -140,23 +152,22 @@ def _build_measure_table(tidy: pd.DataFrame, measure: Measure) -> Table:
 
 
 def _build_time_table(run: Run) -> Table:
+    """Return the clients' seconds by phase: share, per participation and in all."""
     participations = run.participations
     seconds = frames.sum_phase_seconds(participations.assign(all=0), ["all"]).iloc[0]
-    kinds = list(list_phases(participations.columns).values())
-    total_s = sum(seconds[kind] for kind in kinds)
     table = _build_table(
-        "Where the clients' time went", "", "share", ("per round"), "in all"
+        "Where the clients' time went", "", "share", "per round", "in all"
     )
     table.columns[0].ratio = None  # the bars take what is left
     table.columns[1].justify = "left"
     table.columns[1].ratio = 1
-    for kind in kinds:
-        if not seconds[kind] and kind == "offline":
+    for kind, share in frames.compute_phase_shares(run).items():
+        if not share and kind == "offline":
             continue
-        share = seconds[kind] / total_s if total_s else 0.0
+        look = look_of(str(kind))
         table.add_row(
-            look_of(kind).label,
-            _draw_bar(share, look_of(kind).colour),
+            look.label,
+            _draw_bar(share, look.colour),
             f"{100 * share:.1f} %",
             format_duration(seconds[kind] / len(participations)),
             format_duration(seconds[kind]),
@@ -165,6 +176,7 @@ def _build_time_table(run: Run) -> Table:
 
 
 def _draw_bar(share: float, colour: str) -> Text:
+    """Return a bar of up to `_BAR` characters, to an eighth of one."""
     eighths = round(share * _BAR * 8)
     whole, part = divmod(eighths, 8)
     return Text("█" * whole + " ▏▎▍▌▋▊▉"[part].strip(), style=colour)
@@ -173,14 +185,17 @@ def _draw_bar(share: float, colour: str) -> Text:
 def build_strategies_table(run: Run, most: int = 12) -> Table:
     """Return how often each prototype's clients played each arm.
 
-    Of many arms the `most` played ones.
+    The ranges of K stand below, where it is not the same for all.
+
+    Args:
+        run: the run, with participations.
+        most: of more arms only so many have a row: those played most.
     """
     arms = frames.list_arms(run)
     counts = (
         run.participations.groupby(["prototype", "arm"]).size().unstack(fill_value=0)
     )
     shares = counts.div(counts.sum(axis=1), axis=0)
-
     often = set(counts.sum().sort_values(ascending=False, kind="stable").index[:most])
     count = f" ({most} of {len(arms)})" if len(arms) > most else ""
     table = _build_table(f"Strategies chosen{count}", *map(str, counts.index))
@@ -205,7 +220,9 @@ def build_strategies_table(run: Run, most: int = 12) -> Table:
     return table
 
 
-def _build_stragglers_table(run: Run, most: int = 3) -> Table:
+def _build_stragglers_table(run: Run) -> Table:
+    """Return the clients that most rounds waited for, and how many more there are."""
+    most = 3
     stragglers = frames.list_stragglers(run)
     table = _build_table(
         "Who the rounds waited for", "rounds", "mostly", "over link", "saved without"

@@ -1,4 +1,13 @@
-"""Timelines: some rounds of a run and their bars, for picture, trace and page."""
+"""Timelines: some rounds of a run and their bars, for picture, trace and page.
+
+`build_timeline` reads the spans of the rounds that are asked for, gives each bar the
+facts of its participation (arm, outcome, whether it set the round's length) and hands
+them over as one frame. `gantt.py` prints that frame, `gantt_data.py` turns it into the
+columns that a page carries. `trace.py` has every span, and takes from here only the
+rule by which spans find their participation (`began_at_s`).
+
+Begin reading at `Timeline`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +34,11 @@ _CLIENTS = re.compile(r"^(\d{1,18})(?:-(\d{1,18}))?$")
 
 @dataclass(frozen=True)
 class Timeline:
-    """A part of a run: some rounds and clients."""
+    """A part of a run: some rounds and clients, and what they did when.
+
+    Made by `build_timeline` for one picture or page; drawn by `gantt_figure` and
+    `build_gantt_data`. It decides nothing about looks: no colours, no units.
+    """
 
     run: Run
     rounds: pd.DataFrame
@@ -35,25 +48,30 @@ class Timeline:
     for, or all that took part in the rounds."""
     bars: pd.DataFrame
     """`kind, round, client, started_at_s, finished_at_s, began_at_s, arm, outcome,
-    critical`; the server's bars have no client. `began_at_s`: its participation's
-    start; `critical`: it belongs to the path that set its round's length."""
+    critical, lost, look`; the server's bars have no client. `began_at_s`: its
+    participation's start; `critical`: it belongs to the path that set its round's
+    length; `lost`: work of a participation that was dropped or failed; `look`: its
+    kind, or `server`."""
 
     @property
     def from_s(self) -> float:
-        """The start of the first round."""
+        """The start of the first round, in simulated seconds."""
         return float(self.rounds["started_at_s"].min())
 
     @property
     def to_s(self) -> float:
-        """The end of the last round."""
+        """The end of the last round, in simulated seconds."""
         return float(self.rounds["finished_at_s"].max())
 
     def links(self, most: int = 3) -> list[str]:
-        """Return the links worth showing.
+        """Return the names of the links worth showing, most important first.
 
-        These are the ones that held most of the rounds up, then shared ones by bytes
-        moved. Access links of clients that are not shown are left out; where nothing
-        else is left, the shown clients' own stand for them.
+        Links that held most of the rounds up come first, then links that several
+        transfers shared, by bytes moved. Access links of clients that are not shown are
+        left out; where nothing else is left, the shown clients' own stand for them.
+
+        Args:
+            most: how many names to return at most.
         """
         within = self.link_use()
         blamed = self.rounds["critical_link"].value_counts()
@@ -67,91 +85,91 @@ class Timeline:
         if not names and len(shown) < len(frames.list_clients(self.run)):
             moved = within.groupby("link")["bytes"].sum().sort_values(ascending=False)
             names = [
-                str(name) for name in moved.index if _find_client(str(name)) in shown
+                name for name in map(str, moved.index) if _find_client(name) in shown
             ]
         return sorted(names, key=lambda name: -int(blamed.get(name, 0)))[:most]
 
     def latency_s(self) -> pd.Series:
         """Return the seconds of each download or upload before its first byte moved.
 
-        In step with `bars`: up to the first use of the client's access link within it.
-        0 for all other bars, and where the access link has no rate and so no record.
+        A transfer's latency ends with the first use of the client's access link within
+        it. It is 0 for all other bars, and where the access link has no rate and so no
+        record.
+
+        Returns:
+            Seconds, in step with `bars`.
         """
         moves = self.bars[self.bars["kind"].isin(["download", "upload"])]
         way = moves["kind"].map({"download": "down", "upload": "up"})
         names = "client-" + moves["client"].astype(str) + "/" + way
-        wanted = pd.DataFrame(
-            {"link": names, "at_s": moves["started_at_s"]}
-        ).reset_index()
         use = self.link_use()
         use = use[(use["bytes"] > 0) & use["link"].isin(set(names))]
         if not len(use):
             return pd.Series(0.0, self.bars.index)
         first = pd.DataFrame({"link": use["link"].astype(str), "at_s": use["from_s"]})
-        first["first_s"] = first["at_s"]
+        wanted = pd.DataFrame(
+            {"link": names.astype(str), "at_s": moves["started_at_s"]}
+        ).reset_index()
         moves = pd.merge_asof(
-            wanted.astype({"link": str}).sort_values("at_s", kind="stable"),
-            first.sort_values("at_s", kind="stable"),
+            wanted.sort_values("at_s", kind="stable"),
+            first.assign(first_s=first["at_s"]).sort_values("at_s", kind="stable"),
             on="at_s",
             by="link",
             direction="forward",
         ).set_index("index")
         end_s = self.bars.loc[moves.index, "finished_at_s"]
-        waits_s = (moves["first_s"] - moves["at_s"]).where(
-            moves["first_s"] < end_s, 0.0
-        )
+        waits_s = moves["first_s"] - moves["at_s"]
+        waits_s = waits_s.where(moves["first_s"] < end_s, 0.0)
         return waits_s.reindex(self.bars.index).fillna(0.0)
 
     def absences(self) -> pd.DataFrame:
         """Return stretches in which nobody was there.
 
-        Columns: `round, started_at_s, finished_at_s`.
-
         Such a stretch goes from a round's start to the first participation, or to the
         round's end where nobody takes part; what the server does at first is no part of
         it.
+
+        Returns:
+            `round, started_at_s, finished_at_s`, a row per stretch, in order.
         """
         found = self.rounds[["round", "started_at_s", "finished_at_s"]].copy()
-        starts, ends = (
-            found[name].to_numpy() for name in ("started_at_s", "finished_at_s")
-        )
+        starts, ends = found["started_at_s"].to_numpy(), found["finished_at_s"]
         first = find_first_starts(self.run.table("participations"), starts)
-        found["finished_at_s"] = np.where(
-            first > -np.inf, np.minimum(first, ends), ends
-        )
+        until = np.where(first > -np.inf, np.minimum(first, ends), ends)
         # what two sums of the same seconds differ by is no stretch
-        least_s = 1e-6 * (ends - starts)
-        found = found[found["finished_at_s"] - starts > least_s]
-        if len(found):
-            work = pd.concat([self.bars[self.bars["client"].isna()], self.edges()])
-            until = work.groupby("round")[["started_at_s", "finished_at_s"]]
-            for number, spans in until:
-                at = found.index[found["round"] == number]
-                before = spans[
-                    spans["started_at_s"] < found.loc[at, "finished_at_s"].max()
-                ]
-                latest = before["finished_at_s"].max()
-                found.loc[at, "started_at_s"] = found.loc[at, "started_at_s"].clip(
-                    lower=latest
-                )
+        lasts = until - starts > 1e-6 * (ends - starts)
+        found = found.assign(finished_at_s=until)[lasts]
+        work = pd.concat([self.bars[self.bars["client"].isna()], self.edges()])
+        until_s = work["round"].map(found.set_index("round")["finished_at_s"])
+        early = work[work["started_at_s"] < until_s].groupby("round")["finished_at_s"]
+        latest_s = found["round"].map(early.max())
+        found["started_at_s"] = np.fmax(found["started_at_s"], latest_s)
         lasts = found["finished_at_s"] > found["started_at_s"]
         return found[lasts].reset_index(drop=True)
 
     def edges(self) -> pd.DataFrame:
         """Return the spans of edge servers in these rounds, in the order of nodes.
 
-        `track, kind, name, round, started_at_s, finished_at_s`; empty where there are
-        none.
+        Returns:
+            `track, kind, name, round, started_at_s, finished_at_s, look`, a row per
+            span; `look` is the kind of transfers and of waiting, else `server`. Empty
+            where there are no edge servers.
         """
         spans = self.run.frame("spans", self.rounds["round"].tolist())
         names = frames.edge_servers(self.run)
         mine = spans[spans["track"].isin(names)]
         order = mine["track"].map({name: k for k, name in enumerate(names)})
         columns = ["track", "kind", "name", "round", "started_at_s", "finished_at_s"]
-        return mine.iloc[np.argsort(order, kind="stable")][columns]
+        mine = mine.iloc[np.argsort(order, kind="stable")][columns]
+        known = mine["kind"].isin(["download", "upload", "waiting"])
+        return mine.assign(look=mine["kind"].where(known, "server"))
 
     def link_use(self, name: str | None = None) -> pd.DataFrame:
-        """Return the rows of `links.parquet` (of a link) that touch the shown time."""
+        """Return the rows of `links.parquet` that touch the shown time.
+
+        Args:
+            name: of the one link that is asked about; None: all.
+        """
         import pyarrow.compute as pc
 
         table = self.run.table("links")
@@ -170,52 +188,77 @@ def _find_client(link: str) -> int | None:
     return int(match[1]) if match else None
 
 
+def select_rounds(run: Run, rounds: tuple[int, int] | None) -> pd.DataFrame:
+    """Return the rows of `rounds.parquet` from a first to a last round.
+
+    Args:
+        run: the finished run.
+        rounds: first and last, both included; None: all.
+    """
+    return (
+        run.rounds
+        if rounds is None
+        else run.rounds[run.rounds["round"].between(*rounds)]
+    )
+
+
 def build_timeline(
     run: Run,
     rounds: tuple[int, int] | None = None,
     clients: Sequence[int] | None = None,
 ) -> Timeline:
-    """Return the bars of some rounds (first and last, both included) and clients.
+    """Return the bars of some rounds and clients of a run.
 
-    None: all of them.
+    Args:
+        run: the finished run.
+        rounds: first and last, both included; None: all.
+        clients: ids of those that have bars; None: all that took part in the rounds.
     """
-    shown = run.rounds
-    if rounds is not None:
-        shown = shown[shown["round"].between(*rounds)]
-    return build_timeline_of_rounds(run, shown, clients)
+    return build_timeline_of_rounds(run, select_rounds(run, rounds), clients)
 
 
 def build_timeline_of_rounds(
     run: Run, shown: pd.DataFrame, clients: Sequence[int] | None = None
 ) -> Timeline:
-    """Return the bars of the rounds in some rows of `rounds.parquet`.
+    """Return the bars of rounds that need not be consecutive.
 
-    They need not be consecutive.
+    Args:
+        run: the finished run.
+        shown: rows of its `rounds.parquet`, in order.
+        clients: as in `build_timeline`.
     """
+    numbers = shown["round"].tolist()
+    parts = run.frame("participations", numbers)
     rows = frames.list_clients(run)
-    took_part = run.frame("participations", shown["round"].tolist())["client"].unique()
-    rows = rows[rows["client"].isin(took_part if clients is None else list(clients))]
+    rows = rows[rows["client"].isin(parts["client"] if clients is None else clients)]
     rows = frames.order_prototypes(rows, run)
-    return Timeline(
-        run, shown.reset_index(drop=True), rows, _build_bars(run, shown, rows)
-    )
+    # only what is drawn becomes a frame: a long run's spans are a hundred times their
+    # Arrow columns
+    bars = _build_bars(run.frame("spans", numbers), parts, shown, rows["client"])
+    return Timeline(run, shown.reset_index(drop=True), rows, bars)
 
 
 def began_at_s(spans: pd.DataFrame, participations: pd.DataFrame) -> pd.Series:
     """Return the start of the participation to which each span belongs.
 
-    In step with `spans`; NaN for spans of no client. A client may take part several
-    times in a round, one after another: a span belongs to the latest that had begun.
+    A client may take part several times in a round, one after another: a span belongs
+    to the latest participation that had begun.
+
+    Args:
+        spans: rows of `spans.parquet`; those of no client may be among them.
+        participations: rows of `participations.parquet`, of the same rounds at least.
+
+    Returns:
+        Simulated seconds, in step with `spans`; NaN for spans of no client.
     """
     key = ["round", "client"]
     of_clients = spans.loc[spans["client"].notna(), [*key, "started_at_s"]]
     of_clients = of_clients.astype(dict.fromkeys(key, "int64")).reset_index()
     starts = participations[[*key, "started_at_s"]].astype(dict.fromkeys(key, "int64"))
+    starts = starts.assign(began_at_s=starts["started_at_s"])
     matched = pd.merge_asof(
         of_clients.sort_values("started_at_s", kind="stable"),
-        starts.assign(began_at_s=starts["started_at_s"]).sort_values(
-            "started_at_s", kind="stable"
-        ),
+        starts.sort_values("started_at_s", kind="stable"),
         on="started_at_s",
         by=key,
     )
@@ -225,49 +268,50 @@ def began_at_s(spans: pd.DataFrame, participations: pd.DataFrame) -> pd.Series:
 def keep_last_per_start(participations: pd.DataFrame) -> pd.DataFrame:
     """Return participations without those that took no time and have no spans.
 
-    The client's next one in the round began at the same instant.
+    The client's next one in the round began at the same instant, so that round, client
+    and start tell the rest apart.
     """
     by_end = participations.sort_values("finished_at_s", kind="stable")
-    return by_end.drop_duplicates(
-        ["round", "client", "started_at_s"], keep="last"
-    ).sort_index()
+    keys = ["round", "client", "started_at_s"]
+    return by_end.drop_duplicates(keys, keep="last").sort_index()
 
 
-def _build_bars(run: Run, rounds: pd.DataFrame, rows: pd.DataFrame) -> pd.DataFrame:
-    # only what is drawn becomes a frame: a long run's spans are a hundred times their
-    # Arrow columns
-    spans = run.frame("spans", rounds["round"].tolist())
+def _build_bars(
+    spans: pd.DataFrame, parts: pd.DataFrame, rounds: pd.DataFrame, clients: pd.Series
+) -> pd.DataFrame:
+    """Return `Timeline.bars`.
+
+    Args:
+        spans: all spans of the rounds.
+        parts: all participations of the rounds.
+        rounds: rows of `rounds.parquet`.
+        clients: ids of those that have bars.
+    """
     on_server = (spans["track"] == "server").to_numpy()
-    on_client = spans["client"].isin(rows["client"]).to_numpy(dtype=bool)
+    on_client = spans["client"].isin(clients).to_numpy(dtype=bool)
     on_client &= spans["track"].str.startswith("client ").to_numpy(dtype=bool)
     on_client &= ~spans["track"].str.contains(LANE, regex=False).to_numpy(dtype=bool)
-    bars = spans.loc[
-        on_client | on_server,
-        ["track", "kind", "round", "client", "started_at_s", "finished_at_s"],
-    ]
-    facts = run.frame("participations", rounds["round"].tolist())
-    bars.loc[bars["track"] == "server", "client"] = None
-    facts = keep_last_per_start(facts)[
-        ["round", "client", "started_at_s", "arm", "outcome"]
-    ]
+    bars = spans.assign(client=spans["client"].mask(on_server))[on_client | on_server]
+    facts = keep_last_per_start(parts)
+    facts = facts[["round", "client", "started_at_s", "arm", "outcome"]]
+    bars = bars[["kind", "round", "client", "started_at_s", "finished_at_s"]]
     bars = bars.assign(began_at_s=began_at_s(bars, facts)).astype({"round": "Int64"})
+    facts = facts.rename(columns={"started_at_s": "began_at_s"})
     bars = bars.merge(
-        facts.rename(columns={"started_at_s": "began_at_s"}).astype(
-            {"round": "Int64", "client": "Int64"}
-        ),
+        facts.astype({"round": "Int64", "client": "Int64"}),
         on=["round", "client", "began_at_s"],
         how="left",
     )
-    server = (bars["track"] == "server").to_numpy()
-    culprit = rounds.set_index("round")["critical_client"].reindex(bars["round"])
-    blamed = culprit.reset_index(drop=True)
-    of_culprit = (bars["client"] == blamed).fillna(False).to_numpy(dtype=bool)
-    bars["critical"] = (of_culprit & (bars["kind"] != "waiting").to_numpy()) | (
-        server & blamed.notna().to_numpy()
+    works = ~bars["kind"].isin(["waiting", "offline"])
+    server = bars["client"].isna()
+    culprit = bars["round"].map(rounds.set_index("round")["critical_client"])
+    of_culprit = (bars["client"] == culprit).fillna(False).astype(bool)
+    bars = bars.assign(
+        critical=of_culprit & (bars["kind"] != "waiting") | server & culprit.notna(),
+        lost=bars["outcome"].isin(["dropped", "failed"]) & works,
+        look=bars["kind"].where(~server, "server"),
     )
-    return bars.drop(columns="track").sort_values(
-        "started_at_s", kind="stable", ignore_index=True
-    )
+    return bars.sort_values("started_at_s", kind="stable", ignore_index=True)
 
 
 def list_kinds(bars: pd.DataFrame) -> list[str]:
@@ -282,24 +326,32 @@ def list_kinds(bars: pd.DataFrame) -> list[str]:
 
 
 def find_slowest_clients(timeline: Timeline, most: int) -> list[int]:
-    """Return the clients that held up most rounds, then those busy longest."""
-    bars = timeline.bars[
-        timeline.bars["client"].notna() & (timeline.bars["kind"] != "waiting")
-    ]
+    """Return the clients that held up most rounds, then those busy longest.
+
+    Args:
+        timeline: the rounds that count; waiting does not count as being busy.
+        most: how many ids to return at most.
+    """
+    bars = timeline.bars[timeline.bars["kind"] != "waiting"]
     busy_s = (
         (bars["finished_at_s"] - bars["started_at_s"]).groupby(bars["client"]).sum()
     )
-    rank = pd.DataFrame({"busy_s": busy_s})
-    rank["held_up"] = (
-        timeline.rounds["critical_client"].value_counts().reindex(rank.index)
-    )
-    rank["held_up"] = rank["held_up"].fillna(0).astype(float)
+    held_up = timeline.rounds["critical_client"].value_counts()
+    rank = pd.DataFrame({"busy_s": busy_s, "held_up": held_up.reindex(busy_s.index)})
+    rank = rank.fillna({"held_up": 0})
     ranked = rank.sort_values(["held_up", "busy_s"], ascending=False, kind="stable")
     return [int(client) for client in ranked.index[:most]]
 
 
 def parse_rounds(text: str, last: int) -> tuple[int, int]:
     """Return first and last round from `3:7`, `3:`, `:7` or `5`; both count.
+
+    Args:
+        text: as written after `--rounds`.
+        last: the run's last round, at which a range ends at the latest.
+
+    Raises:
+        InputError: for a text of another form, and for rounds that are not there.
 
     >>> parse_rounds("3:", 20), parse_rounds("5", 20)
     ((3, 20), (5, 5))
@@ -310,14 +362,23 @@ def parse_rounds(text: str, last: int) -> tuple[int, int]:
     first = int(match[1] or 1)
     end = int(match[3] or last) if match[2] else first
     if not 1 <= first <= min(end, last):
-        raise InputError(
-            f"rounds from 1 to {last}, in order", where="--rounds", got=text
-        )
+        allowed = f"rounds from 1 to {last}, in order"
+        raise InputError(allowed, where="--rounds", got=text)
     return first, min(end, last)
 
 
 def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
     """Return client ids from `0,3,7-9` or names of prototypes, mixed as you like.
+
+    Args:
+        text: as written after `--clients`.
+        clients: `client, prototype` of all that took part, see `frames.list_clients`.
+
+    Returns:
+        Ids in ascending order, each once.
+
+    Raises:
+        InputError: for a part that names nobody, and for a text without parts.
 
     >>> clients = {"client": [0, 1, 2], "prototype": ["small", "small", "large"]}
     >>> parse_clients("large, 0-1", pd.DataFrame(clients))
@@ -334,9 +395,8 @@ def parse_clients(text: str, clients: pd.DataFrame) -> list[int]:
         if not matching:
             ids = f"clients such as 0,3,7-9 (there are {min(every)} to {max(every)})"
             names = ", ".join(clients["prototype"].unique())
-            raise InputError(
-                f"{ids} or a prototype ({names})", where="--clients", got=part
-            )
+            allowed = f"{ids} or a prototype ({names})"
+            raise InputError(allowed, where="--clients", got=part)
         chosen |= matching
     if not chosen:
         raise InputError("at least one client", where="--clients", got=text)

@@ -1,4 +1,8 @@
-"""Checks of a run: its tables' invariants, its clock and its learning played again."""
+"""Checks of a run directory: is it what its scenario comes to?
+
+`run.py` says in which order things are checked, `invariants.py` holds files against
+each other, `again.py` plays and learns again. Begin reading at `verify`.
+"""
 
 from __future__ import annotations
 

@@ -7,11 +7,15 @@ last one, up to the last of a sample of its rounds.
 
 Numbers must agree to 1e-9: another version of a library, or another kind of processor,
 may change the last bits of a draw's logarithm, and with them more.
+
+Both give sentences: which table and column, in how many rows, the first of them, what
+the file says and what playing again came to.
 """
 
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
@@ -45,16 +49,28 @@ ROUNDING = 1e-13
 
 
 class Again(list[str]):
-    """The differences that were found, one sentence each.
+    """The differences that learning again found, one sentence each.
 
-    `said`: what was played again.
+    A list, so that empty means that nothing differs; made by `recompute` and printed by
+    `simfed verify --recompute`.
     """
 
     said: str = ""
+    """The rounds that were learned again, in words."""
 
 
 def replay(run: Run, parts: Parts) -> list[str]:
-    """Play a run's clock again, and return what its tables say otherwise."""
+    """Play a run's clock again, and return what its tables say otherwise.
+
+    What learning answered is taken from the run's journal, so nothing is trained.
+
+    Args:
+        run: a finished simulated or deployed run, not one of an app.
+        parts: those of its scenario.
+
+    Returns:
+        A sentence per column that differs; one alone where the clock cannot be played.
+    """
     recorder = Recorder(own=parts.own_columns)
     mode = run.manifest["mode"]
     try:
@@ -78,7 +94,12 @@ def replay(run: Run, parts: Parts) -> list[str]:
 
 
 def open_finished(run: Run, end: int | None = None) -> Journal:
-    """Return the journal of a finished run up to `end` bytes (None: all), to read."""
+    """Return the journal of a finished run, to read.
+
+    Args:
+        run: with a folder.
+        end: the bytes of it that are read; None: all.
+    """
     assert run.path is not None
     return Journal(run.path / COMPRESSED, end, appends=False)
 
@@ -91,7 +112,20 @@ def recompute(
 ) -> Again:
     """Learn so many of a full run's rounds again, and whatever lies before them.
 
-    Raises: `InputError` for what is no finished run, or one without learning.
+    Rounds after the run's kept checkpoint are learned from there on, earlier ones from
+    the beginning.
+
+    Args:
+        path: the run directory.
+        rounds: how many rounds to draw.
+        workers: processes that train; None: as many as pay.
+
+    Returns:
+        A sentence per column, and per kept checkpoint, that differs; more of them, with
+        the versions of libraries, where any does.
+
+    Raises:
+        InputError: for what is no finished run, or one without learning.
     """
     run, problems = open_run(path), Again()
     if run.manifest.get("mode") != "full":
@@ -130,7 +164,16 @@ def recompute(
 
 
 def draw_rounds(run: Run, count: int, total: int) -> list[int]:
-    """Return the rounds to learn again, drawn from the run's fingerprint, ascending."""
+    """Return the rounds to learn again, ascending.
+
+    They are drawn by the run's fingerprint: the same for everybody who asks, and not to
+    be chosen by whoever made the run.
+
+    Args:
+        run: with its manifest.
+        count: how many, at most all.
+        total: the number of the scenario's rounds.
+    """
     seed = int(str(run.manifest["fingerprint"])[:12], 16)
     drawn = Streams(seed)("recompute").choice(
         total, size=min(count, total), replace=False
@@ -139,7 +182,7 @@ def draw_rounds(run: Run, count: int, total: int) -> list[int]:
 
 
 def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
-    """Return the last one, and the one before it."""
+    """Return the last checkpoint of a finished run, and the one before it."""
     assert run.path is not None
     return CheckpointFolder(
         run.path / "checkpoint", str(run.manifest.get("id", ""))
@@ -149,10 +192,18 @@ def _list_kept_checkpoints(run: Run) -> list[Checkpoint]:
 def _learn_rounds(
     run: Run, parts: Parts, start: Checkpoint | None, last: int, workers: int | None
 ) -> tuple[Recorder, int, Mapping[str, np.ndarray]]:
-    """Learn the rounds after `start` (None: the beginning) up to `last`.
+    """Learn the rounds after a checkpoint again.
 
-    Returns the rows of all rounds up to the one that was reached, that one, and the
-    arrays that were learned.
+    Args:
+        run: the finished run, whose journal answers up to the checkpoint.
+        parts: those of its scenario.
+        start: the checkpoint; None: the beginning.
+        last: the round after which nothing more is learned.
+        workers: processes that train; None: as many as pay.
+
+    Returns:
+        The rows of all rounds up to the one that was reached, that round's number, and
+        the arrays that were learned: name → values.
     """
     recorder = Recorder(own=parts.own_columns)
     end, first = (0, 0) if start is None else (start.journal.bytes, start.round)
@@ -181,7 +232,12 @@ def _learn_rounds(
 def _compare_weights(
     kept_one: Checkpoint, arrays: Mapping[str, np.ndarray]
 ) -> Iterator[str]:
-    """Yield the differences of a kept checkpoint from what was learned again."""
+    """Yield how a kept checkpoint differs from what was learned again, at most once.
+
+    Args:
+        kept_one: of the run.
+        arrays: name → values after the same round.
+    """
     for name in sorted(kept_one.arrays.keys() | arrays.keys()):
         mine, theirs = (
             held.get(name, np.empty(0)) for held in (arrays, kept_one.arrays)
@@ -197,7 +253,12 @@ def _compare_weights(
 
 
 def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
-    """Yield the differences of a run's first rows from those that were played again."""
+    """Yield the differences of a run's first rows from those that were played again.
+
+    Args:
+        run: whose tables may go on after the rounds that were played.
+        recorder: what was played; if it has all rounds, rows must be as many.
+    """
     rounds = recorder.table("rounds")
     whole = len(rounds) == len(run.table("rounds"))
     end_s = max(rounds.column("finished_at_s").to_pylist(), default=0.0)
@@ -223,6 +284,15 @@ def _compare_tables(run: Run, recorder: Recorder) -> Iterator[str]:
 def _compare_column(
     name: str, column: str, mine: pa.Table, theirs: pa.Table, end_s: float
 ) -> Iterator[str]:
+    """Yield how a column differs from what was played again, in at most one sentence.
+
+    Args:
+        name: the table's.
+        column: the column's.
+        mine: rows that were played again.
+        theirs: as many rows of the file.
+        end_s: the last instant, by which sums of instants are rounded.
+    """
     if theirs.column(column).equals(mine.column(column)):
         return  # all but what is no number, which equals nothing
     if mine.schema.field(column).type in ("double", "float64"):
@@ -235,9 +305,7 @@ def _compare_column(
         )
     else:
         recorded, expected = (t.column(column).to_pylist() for t in (theirs, mine))
-        wrong = np.array(
-            [a != b for a, b in zip(recorded, expected, strict=True)], bool
-        )
+        wrong = np.array([*map(operator.ne, recorded, expected)], bool)
     at = np.flatnonzero(wrong)
     if not len(at):
         return
@@ -255,14 +323,17 @@ def _compare_column(
 
 
 def compare_versions(run: Run) -> list[str]:
-    """Return a sentence where other versions may be why something differs."""
-    then, now = run.manifest.get("versions"), versions()
+    """Return a sentence where other versions may be why something differs, else none.
+
+    Versions of Python and of the libraries that the manifest names count.
+    """
+    then = run.manifest.get("versions")
     then = then if isinstance(then, dict) else {}
-    other = [
-        f"{name} {then.get(name)} (here {now.get(name)})"
-        for name in now
-        if then.get(name) != now[name]
-    ]
-    return other and [
-        (f"manifest.json: the run was made with {', '.join(other)}, which may be why")
-    ]
+    other = ", ".join(
+        f"{name} {then.get(name)} (here {now})"
+        for name, now in versions().items()
+        if then.get(name) != now
+    )
+    if not other:
+        return []
+    return [f"manifest.json: the run was made with {other}, which may be why"]

@@ -14,16 +14,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Any, NamedTuple, ParamSpec
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from simfed.ground.errors import InputError
 from simfed.ground.inputs import read_bytes
 from simfed.ground.measure import CLASS_MEASURES, MEASURES, RECALL
-from simfed.ground.plain import Plain
 from simfed.record.checkpoint import CheckpointFolder
 from simfed.record.digest import digest_manifest, digest_scenario, fingerprint, sha256
 from simfed.record.journal import read_finished
@@ -44,9 +43,14 @@ Array = np.ndarray[Any, Any]
 
 
 class WrongRows(NamedTuple):
-    """Rows of a table that are wrong in the same way."""
+    """Rows of a table that are wrong in the same way.
+
+    Checks yield it for what may hit any number of rows; `run_check` drops it where no
+    row is wrong, and else puts count and first row into a sentence.
+    """
 
     table: str
+    """Its name, without `.parquet`."""
     wrong: Array
     """True for each row of the table that is wrong."""
     what: str
@@ -54,13 +58,15 @@ class WrongRows(NamedTuple):
 
 
 Broken = Iterator[str | WrongRows]
-P = ParamSpec("P")
+"""What a check finds."""
 
 
 def find_broken(run: Run, *, clock: bool = True) -> list[str]:
     """Return what is broken in an open run, a sentence each.
 
-    `clock`: in its clock's rows, too.
+    Args:
+        run: any, with or without a folder.
+        clock: also check the rows of its clock, which playing again checks otherwise.
     """
     facts = RunColumns(run)
     broken = run_check(_values_are_in_range, facts) if clock else []
@@ -71,22 +77,27 @@ def find_broken(run: Run, *, clock: bool = True) -> list[str]:
 
 
 def run_check(
-    check: Callable[P, Iterable[str | WrongRows]], *facts: P.args, **options: P.kwargs
+    check: Callable[..., Broken], facts: RunColumns, *more: object
 ) -> list[str]:
     """Return what a check finds in a run whose cells may be of any type.
 
-    What the check trips over is broken as well. The first of `facts` has the run's
-    columns (`RunColumns`).
+    What the check trips over is broken as well, and said in the words of its name.
+
+    Args:
+        check: yields what is broken.
+        facts: the run.
+        more: further arguments of the check.
+
+    Returns:
+        A sentence each.
     """
     broken: list[str] = []
-    columns_of = facts[0]
-    assert isinstance(columns_of, RunColumns)
     try:
-        for one in check(*facts, **options):
+        for one in check(facts, *more):
             if isinstance(one, str):
                 broken.append(one)
             elif one.wrong.any():
-                broken.append(_describe_rows(one, columns_of))
+                broken.append(_describe_rows(one, facts))
     except InputError as error:
         broken.append(str(error))
     except (
@@ -105,7 +116,13 @@ def run_check(
 
 
 def _describe_rows(rows: WrongRows, facts: RunColumns) -> str:
-    """Return how many rows are wrong, how, and which is the first."""
+    """Return a sentence: how many rows are wrong, how, and which is the first.
+
+    Args:
+        rows: at least one of which is wrong.
+        facts: the run, in which the first wrong row is looked up. A span or an interval
+            of a link is named by its track and start, other rows by their keys.
+    """
     at = np.flatnonzero(rows.wrong)
     row = {name: values[at[0]] for name, values in facts[rows.table].items()}
     if rows.table == "spans":
@@ -120,9 +137,14 @@ def _describe_rows(rows: WrongRows, facts: RunColumns) -> str:
 
 
 class RunColumns:
-    """The columns of a run as arrays, and what several checks need of them."""
+    """The columns of a run as arrays, and what several checks need of them.
+
+    `facts["rounds"]["duration_s"]` is a column, read once. Nothing is checked here:
+    properties may raise where a file says nonsense, which `run_check` reports.
+    """
 
     def __init__(self, run: Run) -> None:
+        """Begin with nothing read; `run`: the one that is checked."""
         self.run = run
         self._tables: dict[str, dict[str, Array]] = {}
 
@@ -155,33 +177,15 @@ class RunColumns:
         """Per participation, whether its upload was lost."""
         return np.isin(self["participations"]["outcome"], ("dropped", "failed"))
 
-    @cached_property
-    def faults(self) -> dict[str, Plain]:
-        """The scenario's `faults`; empty if it has none."""
-        return self.run.scenario.get("faults") or {}
-
-    @cached_property
-    def mode(self) -> str:
-        """The server's mode."""
-        return str(self.run.scenario.get("aggregation", {}).get("mode", "synchronous"))
-
-    @property
-    def tiered(self) -> bool:
-        """True if edge servers merge before the server does."""
-        return (self.run.scenario.get("aggregation") or {}).get(
-            "edge_servers"
-        ) is not None
-
-    @property
-    def filled(self) -> bool:
-        """Clients are kept in flight: one may start again before its upload merges."""
-        return self.mode in ("buffered", "asynchronous")
-
 
 # ---- of every run: its files against each other --------------------------------------
 
 
 def _values_are_in_range(facts: RunColumns) -> Broken:
+    """Check signs, finite numbers, empty cells, words, and numbers of rounds.
+
+    The other checks compute with these values.
+    """
     signed, endless = _list_unbounded(facts)
     for table in TABLES:
         for column in columns(table):
@@ -229,6 +233,7 @@ def _values_are_in_range(facts: RunColumns) -> Broken:
 
 
 def _measures_are_those_of_classes(facts: RunColumns) -> Broken:
+    """Check that measures per class are shares, and balanced accuracy is their mean."""
     named = (facts.run.scenario.get("evaluation") or {}).get("measures", ())
     keys = {c.key for name, c in CLASS_MEASURES.items() if name in named} - {"accuracy"}
     for table, prefix in (("prototypes", "test_"), ("clients", "")):
@@ -249,6 +254,8 @@ def _measures_are_those_of_classes(facts: RunColumns) -> Broken:
 
 _ACCURACIES = {"test_accuracy", "accuracy", "own_accuracy"}
 _CROSS_ENTROPIES = {"test_loss", "loss", "own_loss"}
+_FILLED = ("buffered", "asynchronous")
+"""Modes that keep clients in flight: one may start again before its upload merges."""
 _GAINS = {"value", "gain", "reward", "reward_raw"}
 
 
@@ -261,17 +268,17 @@ def _list_unbounded(facts: RunColumns) -> tuple[set[str], set[str]]:
     """
     signed = {"saved_without_critical_s"} | _GAINS
     endless = {"kd_loss", "local_loss"} | _GAINS
-    if facts.run.manifest.get("mode") == "flower":
-        return (
-            signed | _ACCURACIES | _CROSS_ENTROPIES,
-            endless | _ACCURACIES | _CROSS_ENTROPIES,
-        )
-    if facts.run.measure == MEASURES["regression"]:
-        return signed | _ACCURACIES, endless | _ACCURACIES | _CROSS_ENTROPIES
+    is_app = facts.run.manifest.get("mode") == "flower"
+    if is_app or facts.run.measure == MEASURES["regression"]:
+        signed |= _ACCURACIES
+        endless |= _ACCURACIES | _CROSS_ENTROPIES
+    if is_app:
+        signed |= _CROSS_ENTROPIES
     return signed, endless
 
 
 def _fingerprint_is_that_of_the_tables(facts: RunColumns) -> Broken:
+    """Check the manifest's fingerprint against all rows of all tables."""
     again = fingerprint(lambda name: [facts.run.table(name)])
     if again != facts.run.fingerprint:
         yield (
@@ -281,6 +288,12 @@ def _fingerprint_is_that_of_the_tables(facts: RunColumns) -> Broken:
 
 
 def _files_are_what_was_written(facts: RunColumns) -> Broken:
+    """Check digests: of the manifest, the files beside it, journal and checkpoints.
+
+    The manifest seals itself and names the digests of the other files, so that damage
+    is found whatever was damaged. Whoever seals everything anew is found by playing
+    again.
+    """
     manifest, path = facts.run.manifest, facts.run.path
     if manifest.get("digest") != digest_manifest(manifest):
         yield "manifest.json: was changed after it was written"
@@ -303,6 +316,7 @@ def _files_are_what_was_written(facts: RunColumns) -> Broken:
 
 
 def _manifest_is_that_of_the_scenario(facts: RunColumns) -> Broken:
+    """Check what the manifest repeats of the scenario, and that modes fit the files."""
     manifest, scenario = facts.run.manifest, facts.run.scenario
     if manifest.get("scenario_sha256") != digest_scenario(facts.run.scenario_yaml):
         yield "scenario.yaml: is not the file that this run began with"
@@ -335,7 +349,7 @@ def _manifest_is_that_of_the_scenario(facts: RunColumns) -> Broken:
 
 
 def _columns_are_those_of_the_format(facts: RunColumns) -> Broken:
-    """Names, types and their order."""
+    """Check names, types and the order of columns in the files."""
     for table in TABLES:
         written, schema = facts.run.schema_in_file(table), facts.run.table(table).schema
         strange = [name for name in written.names if name not in schema.names]
@@ -349,21 +363,22 @@ def _columns_are_those_of_the_format(facts: RunColumns) -> Broken:
 
 
 def _rows_are_in_order(facts: RunColumns) -> Broken:
+    """Check the order of rows that each table declares, and that none stands twice.
+
+    Beliefs of policies are in the order of clients within a round only where each
+    client is started once in a round.
+    """
+    server = facts.run.scenario.get("aggregation") or {}
     for name, table in TABLES.items():
         order, rows = table.order, facts[name]
-        # each edge server starts its own when it can
-        if name == "policies" and facts.tiered:
-            order = ()
-        elif (
-            name == "policies" and not facts.filled
-        ):  # there a client may be started twice
+        if name == "policies" and server.get("edge_servers") is not None:
+            order = ()  # each edge server starts its own when it can
+        elif name == "policies" and server.get("mode") not in _FILLED:
             order = ("round", "client")
         if order:
-            key = (
-                rows[order[0]]
-                if len(order) == 1
-                else _make_keys(rows[order[0]], rows[order[1]])
-            )
+            key = rows[order[0]]
+            if len(order) > 1:
+                key = _make_keys(key, rows[order[1]])
             what = f"are not in the order of {' and '.join(order)}"
             yield WrongRows(name, np.diff(key, prepend=key[:1]) < 0, what)
         if table.once:
@@ -375,6 +390,10 @@ def _rows_are_in_order(facts: RunColumns) -> Broken:
 
 
 def _pulls_follow_rollbacks(facts: RunColumns) -> Broken:
+    """Check that forced pulls and model versions are those that rollbacks leave.
+
+    A client starts from the model after as many accepted merges as its version says.
+    """
     parts, rolled_back = facts["participations"], facts["rounds"]["rolled_back"]
     forced = parts["choice"] == "forced"
     after = np.concatenate([[False], rolled_back[:-1]])[facts.row_of_round]
@@ -395,6 +414,10 @@ def _pulls_follow_rollbacks(facts: RunColumns) -> Broken:
 
 
 def _summary_is_that_of_the_tables(facts: RunColumns) -> Broken:
+    """Check `summary.json` by summing up the tables again.
+
+    Texts are compared, in which what is no number equals itself.
+    """
     clients: dict[str, int] = {}
     for group in facts.run.scenario.get("clients", []):
         clients[group["prototype"]] = clients.get(group["prototype"], 0) + group.get(
@@ -405,7 +428,6 @@ def _summary_is_that_of_the_tables(facts: RunColumns) -> Broken:
         facts.run.summary,
     )
     for key in sorted(again.keys() | summary.keys()):
-        # as texts, in which what is no number equals itself
         if key not in again or json.dumps(summary.get(key)) != json.dumps(again[key]):
             yield f"summary.json: {key} is not what the tables say"
 
@@ -426,6 +448,10 @@ FILES: tuple[Callable[[RunColumns], Broken], ...] = (
 
 
 def _rounds_follow_each_other(facts: RunColumns) -> Broken:
+    """Check that rounds leave no gap, and last as long as they say.
+
+    A round starts when the one before ends, and the server's work is part of it.
+    """
     rounds = facts["rounds"]
     begun, ended, length_s = (
         rounds[f"{k}_s"] for k in ("started_at", "finished_at", "duration")
@@ -439,6 +465,11 @@ def _rounds_follow_each_other(facts: RunColumns) -> Broken:
 
 
 def _rounds_count_their_participations(facts: RunColumns) -> Broken:
+    """Check counts and bytes of rounds against the participations settled in them.
+
+    Those are the participations whose `merge` is the round's number, lost ones
+    included.
+    """
     rounds, parts, merge = facts["rounds"], facts["participations"], facts.row_of_merge
     for name, mask in (
         ("participants", np.ones(len(merge), bool)),
@@ -457,6 +488,11 @@ def _rounds_count_their_participations(facts: RunColumns) -> Broken:
 
 
 def _phases_sum_to_their_participation(facts: RunColumns) -> Broken:
+    """Check that phases fill a participation, which lies within its rounds.
+
+    It starts in the round that it was started for, and ends before the end of the round
+    that settles it.
+    """
     parts, rounds = facts["participations"], facts["rounds"]
     begun, ended = parts["started_at_s"], parts["finished_at_s"]
     total_s = np.sum([parts[name] for name in list_phases(parts)], axis=0)
@@ -477,7 +513,7 @@ def _phases_sum_to_their_participation(facts: RunColumns) -> Broken:
 def _merges_follow_starts(facts: RunColumns) -> Broken:
     """Check that what is merged later than its own round is that much stale.
 
-    Rounds count merges.
+    Staleness is counted in merges, and rounds are merges.
     """
     parts, late = facts["participations"], facts["participations"]["outcome"] == "late"
     age = parts["merge"] - parts["round"]
@@ -492,6 +528,10 @@ def _merges_follow_starts(facts: RunColumns) -> Broken:
 
 
 def _waiting_is_slack_and_server_work(facts: RunColumns) -> Broken:
+    """Check that slack and the server's work fill the time from upload to merge.
+
+    Of the critical client's uploads in a merge the one of least slack has none.
+    """
     parts, rounds, merge = facts["participations"], facts["rounds"], facts.row_of_merge
     slack_s, length_s = parts["slack_s"], rounds["duration_s"][merge]
     has_slack, due_s = ~np.isnan(slack_s), slack_s + rounds["server_s"][merge]
@@ -518,6 +558,12 @@ def _waiting_is_slack_and_server_work(facts: RunColumns) -> Broken:
 
 
 def _spans_tell_the_same_as_the_phases(facts: RunColumns) -> Broken:
+    """Check that spans of a participation sum to its phases and do not overlap.
+
+    Units of a method's own count as training, what held a phase up counts as that
+    phase, and lanes beside a client's own are left out, as they show the same time
+    again.
+    """
     spans, parts = facts["spans"], facts["participations"]
     begun, ended = spans["started_at_s"], spans["finished_at_s"]
     yield WrongRows("spans", ended < begun, "end before they start")
@@ -533,36 +579,35 @@ def _spans_tell_the_same_as_the_phases(facts: RunColumns) -> Broken:
     tracks = spans["track"].astype(str)
     on_client = np.char.startswith(tracks, "client ") & (np.char.find(tracks, LANE) < 0)
     kinds = spans["kind"].astype(str)
-    if facts.faults:  # what held a phase up is part of it, and named after it
+    if facts.run.scenario.get(
+        "faults"
+    ):  # what held a phase up is part of it, and named after it
         kinds = np.where(np.isin(kinds, HELD_UP), spans["name"].astype(str), kinds)
     phases = list_phases(parts)
     is_phase = np.isin(kinds, [*phases.values()])
     counted = np.where(
         is_phase, kinds, "training"
     )  # units of a method's own are local work
-    spent = [(kind, parts[phase], phase) for phase, kind in phases.items()]
-    for kind, seconds, phase in spent:
+    rounding_s = _compute_rounding(parts["finished_at_s"])
+    for phase, kind in phases.items():
         mine = on_client & (counted == kind)
         keys = _make_keys(spans["round"][mine], spans["client"][mine])
-        at = np.searchsorted(ids, keys)
         if not np.isin(keys, ids).all():
             yield (
                 f"spans.parquet: {kind} of clients in rounds in which they took no part"
             )
             continue
-        shown_s = np.bincount(at, weights=(ended - begun)[mine], minlength=len(ids))[
-            inverse
-        ]
-        spent_s = np.bincount(inverse, weights=seconds, minlength=len(ids))[inverse]
-        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + _compute_rounding(
-            parts["finished_at_s"]
-        )
-        yield WrongRows(
-            "participations", wrong, (f"have {kind} spans that do not sum to {phase}")
-        )
+        at, lasted_s = np.searchsorted(ids, keys), (ended - begun)[mine]
+        shown_s = np.bincount(at, weights=lasted_s, minlength=len(ids))[inverse]
+        spent_s = np.bincount(inverse, weights=parts[phase], minlength=len(ids))
+        spent_s = spent_s[inverse]
+        wrong = np.abs(shown_s - spent_s) > RELATIVE * spent_s + rounding_s
+        what = f"have {kind} spans that do not sum to {phase}"
+        yield WrongRows("participations", wrong, what)
 
 
 def _tracks_are_named_after_whom_they_show(facts: RunColumns) -> Broken:
+    """Check that each span stands on the track of its client, link or server."""
     spans = facts["spans"]
     tracks, clients = spans["track"].astype(str), spans["client"].astype(float)
     if not len(tracks):  # nobody took any time, and NumPy parts no empty column
@@ -596,6 +641,10 @@ def _tracks_are_named_after_whom_they_show(facts: RunColumns) -> Broken:
 
 
 def _links_are_busy_when_they_carry(facts: RunColumns) -> Broken:
+    """Check that links' spans are where `links.parquet` says that they were used.
+
+    Both are joined where intervals touch; a run without spans of links passes.
+    """
     spans, links = facts["spans"], facts["links"]
     on_link = spans["kind"] == "busy"
     if not on_link.any():  # recorded elsewhere, without intervals of links
@@ -615,7 +664,16 @@ def _links_are_busy_when_they_carry(facts: RunColumns) -> Broken:
 
 
 def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array]:
-    """Return per name the borders of its intervals, joined where they touch."""
+    """Return per name the borders of its intervals, joined where they touch.
+
+    Args:
+        names: of each interval's link.
+        begun: when each begins.
+        ended: when each ends.
+
+    Returns:
+        Name → begin and end of each stretch, shape (2, stretches).
+    """
     borders = {}
     order = np.lexsort((ended, begun, names))
     names, begun, ended = names[order], begun[order], ended[order]
@@ -630,15 +688,17 @@ def _join_intervals(names: Array, begun: Array, ended: Array) -> dict[str, Array
 
 
 def _links_carry_what_was_sent(facts: RunColumns) -> Broken:
+    """Check that links carry no more than they can, and all that went over them.
+
+    The sum is checked for access links and the server's own, in the fluid model; other
+    models send headers, and links inside a topology carry whatever takes their way.
+    """
     links, parts = facts["links"], facts["participations"]
     begun, ended, carried = links["from_s"], links["to_s"], links["bytes"]
-    capacity, up, down = (
-        links["capacity_bytes_per_s"],
-        parts["uplink_bytes"],
-        parts["downlink_bytes"],
-    )
+    capacity = links["capacity_bytes_per_s"]
+    sent = {"up": parts["uplink_bytes"], "down": parts["downlink_bytes"]}
     # an interval's bytes are a difference of what transfers still have to go
-    largest = max(up.max(initial=0), down.max(initial=0))
+    largest = max(amounts.max(initial=0) for amounts in sent.values())
     most = capacity * (ended - begun + _compute_rounding(ended))
     most += np.where(capacity > 0, _compute_rounding(largest), 0.0)
     yield WrongRows("links", ended < begun, "end before they start")
@@ -665,17 +725,16 @@ def _links_carry_what_was_sent(facts: RunColumns) -> Broken:
     for name, total in zip(names.tolist(), totals.tolist(), strict=True):
         access = re.fullmatch(r"client-(\d+)/(up|down)", name)
         if access:
-            sent = (up if access[2] == "up" else down)[
-                parts["client"] == int(access[1])
-            ].sum()
+            through = sent[access[2]][parts["client"] == int(access[1])]
         elif name in ("server/receive", "server/send"):
-            sent = (up if name == "server/receive" else down).sum()
+            through = sent["up" if name == "server/receive" else "down"]
         else:
             continue  # a link inside a topology of its own
-        if abs(total - sent) > 1e-7 * sent:
+        most = float(through.sum())
+        if abs(total - most) > 1e-7 * most:
             yield (
                 f"links.parquet: {name} carried {total!r} bytes, the transfers over it "
-                f"are {float(sent)!r}"
+                f"are {most!r}"
             )
 
 
@@ -693,39 +752,48 @@ CLOCK: tuple[Callable[[RunColumns], Broken], ...] = (
 
 
 def _compute_rounding(instants: Array) -> Array:
-    """Return the most that a difference of two instants may be wrong by."""
+    """Return the most that a difference of two instants may be wrong by.
+
+    Args:
+        instants: the later ones, in seconds; or any sums of that size.
+    """
     return 16 * np.spacing(np.abs(instants))
 
 
 def _differ(values: Array, expected: Array, scale: Array | float = 0.0) -> Array:
-    near: Array = np.abs(values - expected) <= RELATIVE * np.abs(
-        scale
-    ) + _compute_rounding(expected)
+    """Return which values differ by more than rounding; NaN always does.
+
+    Args:
+        values: those of the file.
+        expected: what they should be.
+        scale: amounts of which `RELATIVE` is forgiven, too.
+    """
+    most = RELATIVE * np.abs(scale) + _compute_rounding(expected)
+    near: Array = np.abs(values - expected) <= most
     return ~near  # so that what is no number differs
 
 
 def _differ_in_span(begun: Array, ended: Array, length_s: Array) -> Array:
-    near: Array = np.abs(
-        ended - begun - length_s
-    ) <= RELATIVE * length_s + _compute_rounding(ended)
+    """Return which spans from `begun` to `ended` are not `length_s` long."""
+    most = RELATIVE * length_s + _compute_rounding(ended)
+    near: Array = np.abs(ended - begun - length_s) <= most
     return ~near
 
 
 def _find_overlaps(tracks: Array, begun: Array, ended: Array) -> Array:
-    """Return which intervals begin before an earlier one of their track has ended."""
+    """Return which intervals begin before the one before on their track has ended."""
     order = np.lexsort((ended, begun, tracks.astype(str)))
     track, first, last = tracks[order], begun[order], ended[order]
+    overlap = last[:-1] - first[1:] > _compute_rounding(first[1:])
     wrong = np.zeros(len(order), bool)
-    wrong[order[1:]] = (track[1:] == track[:-1]) & (
-        last[:-1] - first[1:] > _compute_rounding(first[1:])
-    )
+    wrong[order[1:]] = (track[1:] == track[:-1]) & overlap
     return wrong
 
 
 def _make_keys(rounds: Array, clients: Array) -> Array:
-    """Return one whole number per (round, client), which no run counts up to 2^31.
+    """Return one whole number per (round, client); −1 where one of them is missing.
 
-    -1: one of them is missing.
+    The round stands in the upper 32 bits, so keys ascend by round, then by client.
     """
     complete = ~(np.isnan(rounds.astype(float)) | np.isnan(clients.astype(float)))
     high = np.where(complete, rounds, 0).astype(np.int64) << 32

@@ -25,11 +25,21 @@ from simfed.verify.invariants import Broken, RunColumns, find_broken, run_check
 def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list[str]:
     """Return what is broken in a run directory, one sentence each; empty: nothing.
 
-    It takes as long as a time-only run of the scenario: its clock is played again.
-    `allow_plugins`: run the plug-ins that it keeps, see `simfed.load_scenario`.
+    Files are held against each other first; only where they agree is the run played
+    again, which takes as long as a time-only run of the scenario. An app on Flower's
+    messages follows from no scenario: its clock's rows are checked in place of it.
 
-    Raises: `InputError` for what is no finished run directory at all, or plug-ins
-    without consent.
+    Args:
+        path: the run directory.
+        allow_plugins: run the plug-ins that the run keeps, see `simfed.load_scenario`.
+
+    Returns:
+        Sentences that begin with the file; the last one names other versions of
+        libraries than the run's, where something is broken.
+
+    Raises:
+        InputError: for what is no finished run directory at all, or plug-ins without
+            consent.
     """
     run = open_run(path)
     mode = run.manifest.get("mode")
@@ -42,7 +52,13 @@ def verify(path: str | os.PathLike[str], *, allow_plugins: bool = False) -> list
 def _follow(
     run: Run, path: str | os.PathLike[str], *, allow_plugins: bool
 ) -> list[str]:
-    """Return the differences of a run from what its scenario comes to."""
+    """Return the differences of a run from what its scenario comes to.
+
+    Args:
+        run: whose files agree with each other.
+        path: its directory, whose copies of files the scenario is built from.
+        allow_plugins: run the plug-ins that it keeps.
+    """
     import_plugins(
         run.scenario,
         source=f"{path}{os.sep}scenario.yaml",
@@ -56,17 +72,19 @@ def _follow(
     except InputError as error:
         return [str(error)]
     facts = RunColumns(run)
-    for check in (_manifest_is_that_of_such_a_run, _plays_again):
-        broken = run_check(check, facts, parts)
-        if broken:  # the next ones would trip over it
-            break
-    return broken
+    # of another manifest, playing again would trip over what it says
+    broken = run_check(_manifest_is_that_of_such_a_run, facts, parts)
+    return broken or run_check(_plays_again, facts, parts)
 
 
 def _manifest_is_that_of_such_a_run(facts: RunColumns, parts: Parts) -> Broken:
-    """Check what a run says from its beginning against its scenario.
+    """Yield what a run says from its beginning otherwise than its scenario does.
 
     How the scenario and the files beside it are written follows from it as well.
+
+    Args:
+        facts: the run.
+        parts: those that its scenario comes to, built anew.
     """
     manifest = facts.run.manifest
     again = collect_facts_at_start(parts, manifest["mode"], manifest["device"])
@@ -92,4 +110,5 @@ def _manifest_is_that_of_such_a_run(facts: RunColumns, parts: Parts) -> Broken:
 
 
 def _plays_again(facts: RunColumns, parts: Parts) -> Broken:
+    """Yield the differences of the tables from what playing again comes to."""
     yield from replay(facts.run, parts)

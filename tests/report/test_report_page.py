@@ -385,9 +385,7 @@ def test_a_time_only_run_has_a_page_without_learning(report_run):
 def test_long_curves_are_thinned_and_the_page_says_so(report_run):
     tidy = frames.curves(report_run())
     long = tidy.loc[tidy.index.repeat(500)].reset_index(drop=True)
-    panel = build_curves_panel(
-        long, key="k", title="t", about="a", y={"kd_loss": "loss"}
-    )
+    panel = build_curves_panel(long, {"kd_loss": "loss"})
     for figure in panel.figures.values():
         assert (
             0.9 * MOST_POINTS

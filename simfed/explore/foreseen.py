@@ -108,7 +108,9 @@ class ForeseenWorkload(Journaled):
                 self._close(one)
             prototypes = dict.fromkeys(self._tasks.scenario.prototypes, 0.0)
             labels = [
-                one.task.label for each in contributions for one in _list_own(each)
+                one.task.label
+                for each in contributions  # an edge server's are its clients'
+                for one in each.merged or [each]
             ]
             outcome = Outcome(
                 round,
@@ -119,11 +121,3 @@ class ForeseenWorkload(Journaled):
             )
         self._round = round + 1
         return outcome
-
-
-def _list_own(contribution: Answered) -> Sequence[Answered]:
-    """Return the clients' contributions behind an edge server's.
-
-    A client's is its own.
-    """
-    return contribution.merged or [contribution]

@@ -34,7 +34,6 @@ from simfed.report.panels import (
 )
 from simfed.report.reach import (
     WHOLE_RUN,
-    RunOutcome,
     find_hardest_targets,
     find_outcome,
 )
@@ -126,7 +125,14 @@ def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
         tidy: `frames.curves` of all of them, with these labels.
     """
     measure = next(iter(runs.values())).measure
-    targets, outcomes = _find_outcomes(runs, tidy)
+    mean = frames.select_headlines(tidy.dropna(subset=[measure.key]))
+    targets = []
+    if len(mean):
+        targets = find_hardest_targets(mean, count_classes(runs.values()), measure)
+    outcomes = {
+        label: find_outcome(run, mean[mean["run"] == label], targets)
+        for label, run in runs.items()
+    }
     learned = any(not math.isnan(outcome.final) for outcome in outcomes.values())
     first = next(iter(runs))
     rows = []
@@ -150,23 +156,6 @@ def build_lead_table(runs: Mapping[str, Run], tidy: pd.DataFrame) -> PanelTable:
     )
     caption = "Time to target" if targets else "Time"
     return PanelTable(caption, tuple(header), rows, range(1, len(header)), note)
-
-
-def _find_outcomes(
-    runs: Mapping[str, Run], tidy: pd.DataFrame
-) -> tuple[list[float], dict[str, RunOutcome]]:
-    """Return targets that tell these runs apart, and what each run came to at them."""
-    measure = next(iter(runs.values())).measure
-    mean = frames.select_headlines(tidy.dropna(subset=[measure.key]))
-    targets = (
-        find_hardest_targets(mean, count_classes(runs.values()), measure)
-        if len(mean)
-        else []
-    )
-    curves = {label: mean[mean["run"] == label] for label in runs}
-    return targets, {
-        label: find_outcome(run, curves[label], targets) for label, run in runs.items()
-    }
 
 
 def _format_time(at_s: float, is_reached: bool) -> str:

@@ -86,28 +86,19 @@ class PageSection(TypedDict, total=False):
 
 
 def write_page(
-    runs: Sequence[Run],
-    path: str | os.PathLike[str],
-    *,
-    sections: Sequence[str] = SECTIONS,
-    rounds: tuple[int, int] | None = None,
-    capacities: Sequence[Mapping[str, frames.Steps]] = (),
+    runs: Sequence[Run], path: str | os.PathLike[str], **options: Any
 ) -> Path:
     """Write the page of some runs to a file, and return its path.
 
     Args:
         runs: finished ones, at least one.
         path: of the file.
-        sections: see `build_page`, as the rest.
-        rounds: first and last round of the timeline.
-        capacities: of each run's links that vary.
+        options: those of `build_page`.
 
     Raises:
         InputError: without runs, and for a folder that cannot be written.
     """
-    return put_output(
-        path, build_page(runs, sections=sections, rounds=rounds, capacities=capacities)
-    )
+    return put_output(path, build_page(runs, **options))
 
 
 def build_page(

@@ -447,28 +447,26 @@ def build_time_panel(
         clock: the name of the time axis.
     """
     figures: Figures = {}
-    rows, notes = [], []
-    kinds_of = {
-        name: [k for k in (*PHASES, *WORK) if k in f] for name, f in seconds.items()
-    }
-    most_s = max(
-        float(f[kinds_of[name]].sum(axis=1).max()) for name, f in seconds.items()
-    )
+    notes, rows = [], []
+    kinds = [k for k in (*PHASES, *WORK) if any(k in f for f in seconds.values())]
+    most_s = max(float(f.filter(kinds).sum(axis=1).max()) for f in seconds.values())
     for label, frame in seconds.items():
-        kinds = kinds_of[label]
         if len(frame) > MOST_CLIENT_BARS:
             words = f"the {MOST_CLIENT_BARS} of {len(frame):,} clients"
             notes.append(f"{label}: {words} that were busy longest.")
             work = frame[["download", "training", "compression", "upload"]].sum(axis=1)
             frame = frame.loc[work.nlargest(MOST_CLIENT_BARS).index.sort_values()]
-        figures[(label,)] = _draw_time_bars(frame, kinds, most_s, clock)
-        for row in frame.to_dict("records"):
-            lengths = (format_duration(row[kind]) for kind in kinds)
-            cells = (str(row["client"]), row["prototype"], f"{row['participations']:,}")
-            rows.append((label, *cells, *lengths))
-    labels = [phase(kind).label for kind in next(iter(kinds_of.values()))]
-    header = ("run", "client", "prototype", "participations", *labels)
-    caption, numeric = "Seconds in each phase, by client", range(3, len(header))
+        used = [kind for kind in kinds if kind in frame]
+        figures[(label,)] = _draw_time_bars(frame, used, most_s, clock)
+        rows.append(frame.assign(run=label).rename(columns="{}_s".format))
+    columns: Columns = {
+        "run": "run_s",
+        "client": lambda row: str(row["client_s"]),
+        "prototype": "prototype_s",
+        "participations": lambda row: f"{row['participations_s']:,}",
+        **{phase(kind).label: f"{kind}_s" for kind in kinds},
+    }
+    caption, numeric = "Seconds in each phase, by client", range(3, len(columns))
     return Panel(
         "time",
         "Where each client's time went",
@@ -476,7 +474,7 @@ def build_time_panel(
         "means that somebody else set the pace.",
         figures,
         notes=tuple(notes),
-        table=PanelTable(caption, header, rows, numeric),
+        table=build_table(caption, pd.concat(rows), columns, numeric),
     )
 
 

@@ -203,26 +203,29 @@ def choose_arm_colours(arms: Iterable[str]) -> dict[str, str]:
     """
     named = list(dict.fromkeys(arms))
     colours = _choose_hues(Choice.of(arm).strategy for arm in named)
-    shades = {
-        arm: rank / last if last else 0.5
-        for arm, (rank, last) in rank_levels(named).items()
+    depths = {
+        arm: 0.5 if rank is None else rank for arm, rank in rank_levels(named).items()
     }
     return {
-        arm: _shade_colour(colours[Choice.of(arm).strategy], shades.get(arm, 0.5))
+        arm: _shade_colour(colours[Choice.of(arm).strategy], depths.get(arm, 0.5))
         for arm in named
     }
 
 
-def rank_levels(arms: Iterable[str]) -> dict[str, tuple[int, int]]:
-    """Return (rank of its level among all, the highest rank) of each arm with one.
+def rank_levels(arms: Iterable[str]) -> dict[str, float | None]:
+    """Return the rank of each arm's level among all: 0 keeps least, 1 keeps most.
+
+    Arms without a level are left out; None: there is only one level.
 
     >>> rank_levels(["top-k@5%", "top-k@1%", "random-k@5%", "dense"])
-    {'top-k@5%': (1, 1), 'top-k@1%': (0, 1), 'random-k@5%': (1, 1)}
+    {'top-k@5%': 1.0, 'top-k@1%': 0.0, 'random-k@5%': 1.0}
     """
     levels = {arm: level for arm in arms if (level := Choice.of(arm).level) is not None}
     ordered = sorted(set(levels.values()), key=lambda level: level.order)
+    last = len(ordered) - 1
     return {
-        arm: (ordered.index(level), len(ordered) - 1) for arm, level in levels.items()
+        arm: ordered.index(level) / last if last else None
+        for arm, level in levels.items()
     }
 
 
@@ -266,16 +269,15 @@ def choose_arm_shapes(arms: Iterable[str]) -> dict[str, tuple[str, str, float]]:
     played = list(dict.fromkeys(map(str, arms)))
     order, ranks = {codec: i for i, codec in enumerate(ARM_MARKS)}, rank_levels(played)
 
-    def place(arm: str) -> tuple[int, str, int]:
+    def place(arm: str) -> tuple[int, str, float]:
         codec = Choice.of(arm).strategy
-        return order.get(codec, len(order)), codec, ranks.get(arm, (0, 0))[0]
+        return order.get(codec, len(order)), codec, ranks.get(arm) or 0.0
 
     played.sort(key=place)
     codecs = dict.fromkeys(Choice.of(arm).strategy for arm in played)
     others = itertools.cycle(ARM_SHAPES[len(order) :])
     shapes = {c: ARM_SHAPES[order[c]] if c in order else next(others) for c in codecs}
-    depth = {arm: rank / last if last else 0.0 for arm, (rank, last) in ranks.items()}
     return {
-        arm: (*shapes[Choice.of(arm).strategy], 1 - depth.get(arm, 0.0))
+        arm: (*shapes[Choice.of(arm).strategy], 1 - (ranks.get(arm) or 0.0))
         for arm in played
     }

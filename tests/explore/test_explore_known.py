@@ -13,17 +13,12 @@ from simfed.explore import ExploredWorld, play
 from simfed.explore.real import LearningJob
 
 WORLD = {**TINY, "rounds": 8, "evaluation": {"every": 1}, "compression": {"k": 400}}
+NOISE = {"kind": "lognormal", "cv": 0.3}
 SHAKY = {
     **WORLD,
     "seed": 5,  # the longest round is the fifth, the next one the seventh
     "clients": [
-        {
-            **WORLD["clients"][0],
-            "device": {
-                "profile": "x86-2core-vm",
-                "noise": {"kind": "lognormal", "cv": 0.3},
-            },
-        }
+        {**WORLD["clients"][0], "device": {"profile": "x86-2core-vm", "noise": NOISE}}
     ],
 }
 
@@ -79,8 +74,8 @@ def test_a_scenario_that_was_not_run_has_k_and_strategies_to_turn(tmp_path):
     path = tmp_path / "scenario.yaml"
     path.write_text(yaml.safe_dump(WORLD))
     world = ExploredWorld(path)
-    told = answer(world, {"policy": "periodic-k", "compression.k": 30})
-    made = world.apply({"policy": "periodic-k", "compression.k": 30})
+    setting = {"policy": "periodic-k", "compression.k": 30}
+    told, made = answer(world, setting), world.apply(setting)
     assert (made.policy.options["strategy"], made.compression.k) == ("periodic-k", 30)
     run = simfed.run(made, time_only=True, progress=False)
     assert told["ends_s"] == run.rounds["finished_at_s"].tolist()
@@ -91,15 +86,13 @@ def test_a_scenario_that_was_not_run_has_k_and_strategies_to_turn(tmp_path):
 class Heard(list):
     """What a real run tells."""
 
-    def send(self, said) -> None:
-        self.append(said)
+    send = list.append
 
-    def rounds(self, key: str) -> list[int]:
-        return [
-            said[key]
-            for said in self
-            if isinstance(said, dict) and said[key] is not None
-        ]
+
+def list_again(heard) -> list[int]:
+    """Return the rounds that were learned, one after another."""
+    told = [said["again"] for said in heard if isinstance(said, dict)]
+    return [number for number in told if number is not None]
 
 
 def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
@@ -107,17 +100,14 @@ def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
     longest_s = np.sort(run.rounds["duration_s"].to_numpy())[::-1]
     world, heard = ExploredWorld(tmp_path / "run"), []
     for i in (0, 1):  # deadlines that cut the longest round, and the two longest
-        deadline_s = float(longest_s[i : i + 2].mean())
-        setting = {
-            "aggregation.mode": "deadline",
-            "aggregation.deadline": f"{deadline_s!r} s",
-        }
+        deadline = f"{float(longest_s[i : i + 2].mean())!r} s"
+        setting = {"aggregation.mode": "deadline", "aggregation.deadline": deadline}
         told, known = answer(world, setting), world.find_answers(setting)
         out = tmp_path / f"real/run-{i}"
         heard.append(Heard())
-        LearningJob(
-            world.base, world.complete(setting), world.source, out, known.folders
-        ).run(heard[i])
+        made = world.complete(setting)
+        job = LearningJob(world.base, made, world.source, out, known.folders)
+        job.run(heard[i])
         assert heard[i][-1] == ""
         fresh = simfed.run(world.apply(setting), progress=False, workers=1)
         assert simfed.load_run(out).fingerprint == fresh.fingerprint
@@ -127,5 +117,5 @@ def test_a_real_run_goes_on_from_the_nearest_kept_state(tmp_path):
     (first, *early), (second, *late) = heard
     assert 1 < first < second
     # nobody has kept a state before; then one stands where the first one left the known
-    assert Heard(early).rounds("again") == [*range(1, 9)]
-    assert Heard(late).rounds("again") == [*range(first, 9)]
+    assert list_again(early) == [*range(1, 9)]
+    assert list_again(late) == [*range(first, 9)]

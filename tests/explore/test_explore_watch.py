@@ -74,12 +74,9 @@ def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
         **more,
     ) as run:
         address = run.stdout.readline().strip()
-        body = json.dumps(
-            {"tab": "a", "seq": 1, "setting": {}, "follow": True}
-        ).encode()
-        with urllib.request.urlopen(
-            urllib.request.Request(f"{address}ask", body)
-        ) as told:
+        asked = {"tab": "a", "seq": 1, "setting": {}, "follow": True}
+        body = json.dumps(asked).encode()
+        with urllib.request.urlopen(f"{address}ask", body) as told:
             parts = [json.loads(line) for line in told]
         with urllib.request.urlopen(f"{address}about") as about:
             assert json.loads(about.read())["open"] is False

@@ -69,6 +69,16 @@ class World:
     def _row(self, table: str, **values: Any) -> None:
         getattr(self.recorder, table).append(TABLES[table].row(**values))
 
+    def _span(self, *cells: Any) -> None:
+        names = ("track", "kind", "round", "client", "name", "started_at_s")
+        self._row("spans", **dict(zip((*names, "finished_at_s"), cells, strict=True)))
+
+    def _link(self, link: str, *cells: Any) -> None:
+        names = ("from_s", "to_s", "bytes", "capacity_bytes_per_s")
+        *amounts, flows = cells
+        facts = dict(zip(names, map(float, amounts), strict=True))
+        self._row("links", link=link, flows=flows, **facts)
+
     def _round(self, t: int, start_s: float) -> float:
         rng, n = self.rng, self.clients
         arm, choice = self._pulls(t)
@@ -93,10 +103,8 @@ class World:
         waited_s = float(elapsed_s[last])
         away = gone & (np.arange(n) % 2 == 0)
         rest_s = waited_s + SERVER_S - elapsed_s
-        times["waiting"], times["offline"] = (
-            np.where(away, 0.0, rest_s),
-            np.where(away, rest_s, 0.0),
-        )
+        times["waiting"] = np.where(away, 0.0, rest_s)
+        times["offline"] = np.where(away, rest_s, 0.0)
         end_s = start_s + waited_s + SERVER_S
         outcome = np.where(away, "dropped", np.where(gone, "failed", "aggregated"))
         self._participations(t, start_s, end_s, times, size, arm, choice, outcome)
@@ -162,16 +170,8 @@ class World:
                     until_s = (
                         end_s if kind in ("waiting", "offline") else at_s + duration_s
                     )
-                    self._row(
-                        "spans",
-                        track=f"client {c}",
-                        kind=kind,
-                        round=t,
-                        client=c,
-                        name=ARMS[arm[c]] if kind == "compression" else kind,
-                        started_at_s=at_s,
-                        finished_at_s=until_s,
-                    )
+                    name = ARMS[arm[c]] if kind == "compression" else kind
+                    self._span(f"client {c}", kind, t, c, name, at_s, until_s)
                     at_s = until_s
             rewarded = outcome[c] == "aggregated" and self.learns
             gain = float(0.4 * np.exp(-t / 10) + 0.02 * self.rng.normal())
@@ -220,40 +220,17 @@ class World:
                 (f"client-{c}/down", 0.01, moved / self.down[c], moved, self.down[c]),
                 (f"client-{c}/up", sent_s[c], times["upload"][c], size[c], self.up[c]),
             ):
-                self._row(
-                    "links",
-                    link=link,
-                    from_s=float(start_s + after_s),
-                    to_s=float(start_s + after_s + length_s),
-                    bytes=float(amount),
-                    capacity_bytes_per_s=float(capacity),
-                    flows=1,
-                )
+                from_s = start_s + after_s
+                self._link(link, from_s, from_s + length_s, amount, capacity, 1)
         for link, from_s, to_s, moved, flows in pieces:
-            self._row(
-                "links",
-                link=link,
-                from_s=start_s + from_s,
-                to_s=start_s + to_s,
-                bytes=moved,
-                capacity_bytes_per_s=self.edge_bytes_per_s,
-                flows=flows,
-            )
+            ends_s = start_s + from_s, start_s + to_s
+            self._link(link, *ends_s, moved, self.edge_bytes_per_s, flows)
 
     def _server(self, t: int, end_s: float) -> None:
         at_s = end_s - SERVER_S
         for kind, seconds in SERVER_KINDS:
             until_s = min(at_s + seconds, end_s)
-            self._row(
-                "spans",
-                track="server",
-                kind=kind,
-                name=kind,
-                round=t,
-                client=None,
-                started_at_s=at_s,
-                finished_at_s=until_s,
-            )
+            self._span("server", kind, t, None, kind, at_s, until_s)
             at_s = until_s
 
     def _learning(self, t: int) -> None:
@@ -305,12 +282,6 @@ class World:
             "seed": self.seed,
             "versions": {"simfed": "0.1.0", "python": "3.11.7"},
             "warnings": ["made up: no device was measured"],
-            "wall_s": {
-                "total": 1.0,
-                "learning": 0.5,
-                "simulation": 0.3,
-                "recording": 0.2,
-            },
         }
         groups = self.scenario["clients"]
         directory = RunDirectory.create(

@@ -3,6 +3,7 @@
 Those marked `exports` read back what TensorBoard and MLflow wrote.
 """
 
+import copy
 import math
 import sys
 
@@ -33,23 +34,13 @@ def test_a_row_has_the_learning_and_the_round_at_its_simulated_end(report_run):
 
 
 def test_energy_is_summed_up_where_every_device_knows_its_power(report_run):
-    participations = report_run(4, 3).participations.assign(energy_j=2.0)
-
-    class Known:
-        def __getattr__(self, name):
-            return (
-                participations
-                if name == "participations"
-                else getattr(report_run(4, 3), name)
-            )
-
-    rows = export.rows(Known()).drop_duplicates("round")
-    counts = participations.groupby("round").size().cumsum()
+    run = copy.copy(report_run(4, 3))
+    parts = run.participations = run.participations.assign(energy_j=2.0)
+    rows = export.rows(run).drop_duplicates("round")
+    counts = parts.groupby("round").size().cumsum()
     assert list(rows["energy_j"]) == [2.0 * count for count in counts]
-    participations = participations.assign(
-        energy_j=[math.nan, *participations["energy_j"][1:]]
-    )
-    assert export.rows(Known())["energy_j"].isna().all()
+    run.participations = parts.assign(energy_j=[math.nan, *parts["energy_j"][1:]])
+    assert export.rows(run)["energy_j"].isna().all()
 
 
 def test_scalars_of_a_name_go_forward_in_time_and_leave_out_what_was_not_measured(
@@ -105,14 +96,8 @@ def test_a_missing_extra_is_one_sentence(
     for name in [n for n in sys.modules if n.split(".")[0] == package]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, package, None)
-    ask = [
-        "export",
-        str(report_folder(4, 3)),
-        "--to",
-        package,
-        "--out",
-        str(tmp_path / "o"),
-    ]
+    out = str(tmp_path / "o")
+    ask = ["export", str(report_folder(4, 3)), "--to", package, "--out", out]
     assert main(ask) == 2
     said = capsys.readouterr().err
     assert said == (

@@ -1,7 +1,6 @@
 """The HTML report without a browser: what is in the file. `tests/browser` opens it."""
 
 import base64
-import collections
 import gzip
 import hashlib
 import html.parser
@@ -12,6 +11,7 @@ import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 import pytest
+from worlds import TINY
 
 import simfed
 from simfed.ground import format_duration
@@ -87,6 +87,11 @@ def chosen(payload, panel, *key):
     return {trace["name"]: trace for trace in figure["data"]}
 
 
+def played(**changes):
+    """A time-only run of a small world with some changes."""
+    return simfed.run({**TINY, **changes}, time_only=True, progress=False)
+
+
 @pytest.fixture(scope="module")
 def text(report_run):
     return page.build_page([report_run()])
@@ -103,21 +108,12 @@ def payload(reader):
 
 
 def test_the_page_refers_to_nothing_outside_itself(text, reader):
-    for tag, attributes in reader.tags:
-        for name in ("src", "href", "action", "data", "srcset"):
-            value = attributes.get(name)
-            assert value is None or value.startswith("#") or value == "data:,", (
-                tag,
-                name,
-                value,
-            )
-    visible = re.sub(
-        r"<script "
-        r'type="application/octet-stream".*?</script>',
-        "",
-        text,
-        flags=re.S,
-    )
+    loads = {"src", "href", "action", "data", "srcset"}
+    for _, attributes in reader.tags:
+        for name in loads & attributes.keys():
+            assert re.match(r"#|data:,$", attributes[name])
+    packed = r'<script type="application/octet-stream".*?</script>'
+    visible = re.sub(packed, "", text, flags=re.S)
     assert "://" not in visible
     assert "url(" not in visible
     assert "@import" not in visible
@@ -140,15 +136,8 @@ def test_one_run_is_a_file_below_3_mb(report_run, tmp_path):
 
 
 def test_every_chart_is_a_valid_plotly_figure(payload):
-    assert {
-        "learning",
-        "time",
-        "round-lengths",
-        "strategy-shares",
-        "strategy-clients",
-        "rewards",
-        "values",
-    } == set(payload["panels"])
+    keys = "learning time round-lengths strategy-shares strategy-clients rewards values"
+    assert set(keys.split()) == set(payload["panels"])
     for spec in payload["panels"].values():
         for key, figure in spec["figures"]:
             assert len(key) == len(spec["by"])
@@ -164,36 +153,9 @@ def test_every_section_has_its_heading_and_its_link(reader):
     ]
     assert set(links) <= set(ids)
     assert set(page.SECTIONS) - {"app"} <= set(links)  # which an app alone has
-    referred = [
-        name
-        for _, a in reader.tags
-        for key in ("aria-labelledby", "aria-describedby")
-        for name in (a.get(key) or "").split()
-    ]
-    assert set(referred) <= set(ids)
-
-
-def test_the_learning_curves_are_those_of_the_record(payload, report_run):
-    traces = chosen(payload, "learning", "test accuracy", "round")
-    small = (
-        report_run()
-        .prototypes.query("prototype == 'small'")
-        .dropna(subset="test_accuracy")
-    )
-    assert traces["small"]["y"] == pytest.approx(small["test_accuracy"].to_numpy())
-    assert traces["small"]["x"].tolist() == small["round"].tolist()
-    assert set(traces) == {"small", "large", frames.MEAN}
-
-
-def test_the_clients_seconds_are_those_of_the_record(payload, report_run):
-    run = report_run()
-    seconds = {name: t["x"].sum() for name, t in chosen(payload, "time").items()}
-    assert seconds["upload"] == pytest.approx(
-        run.participations["uplink_s"].sum(), rel=1e-5
-    )
-    assert seconds["waiting"] == pytest.approx(
-        run.participations["waiting_s"].sum(), rel=1e-5
-    )
+    keys = ("aria-labelledby", "aria-describedby")
+    referred = " ".join(a.get(key) or "" for _, a in reader.tags for key in keys)
+    assert set(referred.split()) <= set(ids)
 
 
 def test_the_gantt_holds_every_bar_with_its_facts(payload, report_run):
@@ -201,18 +163,8 @@ def test_the_gantt_holds_every_bar_with_its_facts(payload, report_run):
     (data,) = payload["timeline"]["runs"]
     bars, parts = data["bars"], data["parts"]
     assert len(bars["part"]) == (~run.spans["track"].str.startswith("link ")).sum()
-    lengths = collections.Counter()
-    for kind, length in zip(bars["kind"], bars["length"], strict=True):
-        lengths[data["kinds"][kind]["label"]] += length
-    assert lengths["upload"] == pytest.approx(
-        run.participations["uplink_s"].sum(), rel=1e-5
-    )
-    assert lengths["training"] == pytest.approx(
-        run.participations["training_s"].sum(), rel=1e-5
-    )
     on_server = run.spans[run.spans["track"] == "server"]
     assert bars["part"].count(None) == len(on_server)
-    assert {"decompression", "logits"} <= set(lengths)
     by_part = run.participations.set_index(["round", "client"])
     for i in range(0, len(bars["part"]), 7):
         if (part := bars["part"][i]) is None:
@@ -252,33 +204,11 @@ def test_a_round_of_more_clients_than_a_page_carries_is_sampled_by_clients(repor
 def test_a_client_that_takes_part_several_times_in_a_round_keeps_its_bars_apart():
     """A buffered server asks a quick client again before it merges."""
     device = {"profile": "x86-2core-vm"}
-    host = {"device": device, "link": {"up": "10 Mbps"}}
-    run = simfed.run(
-        {
-            "name": "twice",
-            "method": "fedavg",
-            "rounds": 2,
-            "dataset": {
-                "name": "mnist-mini",
-                "public": 0,
-                "partition": {"kind": "iid"},
-            },
-            "prototypes": {"only": {"model": "logistic-regression"}},
-            "clients": [
-                {"prototype": "only", "failure": {"upload": 0.5}, **host},
-                {
-                    "prototype": "only",
-                    "count": 2,
-                    **host,
-                    "device": {**device, "speed": 0.1},
-                },
-            ],
-            "aggregation": {"mode": "buffered", "buffer": 4, "concurrency": 3},
-            "compression": {"strategies": ["dense"]},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-        },
-        time_only=True,
-        progress=False,
+    host = {"prototype": "a", "device": device, "link": {"up": "10 Mbps"}}
+    slow = {**host, "count": 2, "device": {**device, "speed": 0.1}}
+    run = played(
+        clients=[{**host, "failure": {"upload": 0.5}}, slow],
+        aggregation={"mode": "buffered", "buffer": 4, "concurrency": 3},
     )
     parts = run.participations
     several = parts[parts.duplicated(["round", "client"], keep=False)]
@@ -336,10 +266,8 @@ def test_several_runs_are_overlaid_and_compared(report_run):
     assert [row[0] for row in reached[1:3]] == results["result"]
     payload = unpacked(json.loads(inflated(reader, "payload")))
     lines = chosen(payload, "learning")
-    assert len(lines) == 6
     shown = {name for name, line in lines.items() if line.get("visible", True) is True}
     assert shown == {f"synthetic (seed {seed}), {frames.MEAN}" for seed in (0, 1)}
-    assert len(payload["timeline"]["runs"]) == 2
 
 
 def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
@@ -355,22 +283,6 @@ def test_a_comparison_leads_with_the_time_to_target_and_points(report_run):
     assert head[:2] == ["run", f"time to {100 * target:g} %"]
     assert [row[1] for row in rows] == [format_duration(first[name]) for name in "ab"]
     assert f"{100 * (last['b'] - last['a']):+.1f} points" in rows[1]
-
-
-def test_charts_of_several_runs_stand_on_the_same_axes(report_run):
-    payload = json.loads(
-        inflated(Reader(page.build_page([report_run(), report_run(6, 8)])), "payload")
-    )
-    assert len(payload["runs"]) == 2
-    for key in ("time", "round-lengths"):
-        axes = [
-            [figure["layout"][axis].get("range") for axis in ("xaxis", "yaxis")]
-            for _, figure in payload["panels"][key]["figures"]
-        ]
-        assert len(axes) == 2
-        assert axes[0] == axes[1], key
-    runs = {key[0] for key, _ in payload["panels"]["values"]["figures"]}
-    assert runs == set(payload["runs"])
 
 
 def test_a_time_only_run_has_a_page_without_learning(report_run):
@@ -412,43 +324,23 @@ def test_a_hundred_clients_and_a_thousand_rounds_fit_6_mb(report_folder, tmp_pat
 
 def test_edge_servers_have_a_row_each():
     tree = {"topology": "tree", "tiers": [{"name": "edge", "count": 3, "up": "5 Mbps"}]}
-    device, link = "x86-2core-vm", {"up": "10 Mbps"}
-    run = simfed.run(
-        {
-            "name": "edges",
-            "method": "fedavg",
-            "rounds": 2,
-            "dataset": {"name": "mnist-mini"},
-            "prototypes": {"only": {"model": "logistic-regression"}},
-            "clients": [
-                {"prototype": "only", "count": 6, "device": device, "link": link}
-            ],
-            "network": tree,
-            "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-        },
-        time_only=True,
-        progress=False,
+    run = played(
+        clients=[{**TINY["clients"][0], "count": 6}],
+        network=tree,
+        aggregation={"edge_servers": {"at": "edge", "merges": 2}},
     )
     data = gantt_data.build_gantt_data(run, "a", {})
     tracks, bars = data["tracks"], data["bars"]
     assert [track["name"] for track in tracks[-3:]] == ["edge-0", "edge-1", "edge-2"]
     assert (data["edges"], data["all"]["edges"]) == (3, 3)
+    places = zip(*(bars[k] for k in ("track", "kind", "round", "length")), strict=True)
     drawn = [
-        (
-            tracks[track]["name"],
-            data["kinds"][kind]["label"],
-            data["rounds"]["number"][number],
-            length,
-        )
-        for track, kind, number, length in zip(
-            bars["track"], bars["kind"], bars["round"], bars["length"], strict=True
-        )
-        if tracks[track]["group"] == "edge servers"
+        (tracks[t]["name"], data["kinds"][k]["label"], data["rounds"]["number"][n], s)
+        for t, k, n, s in places
+        if tracks[t]["group"] == "edge servers"
     ]
     spans = build_timeline(run).edges()
-    lengths = (spans["finished_at_s"] - spans["started_at_s"]).map(
-        lambda x: float(f"{x:.7g}")
-    )
+    lengths = spans["finished_at_s"] - spans["started_at_s"]
+    lengths = [float(f"{length:.7g}") for length in lengths]
     recorded = zip(spans["track"], spans["name"], spans["round"], lengths, strict=True)
     assert sorted(drawn) == sorted(recorded)

@@ -1,3 +1,4 @@
+import copy
 import io
 from types import SimpleNamespace
 
@@ -29,15 +30,7 @@ def test_the_summary_says_what_a_person_asks(report_run):
     final = final[(final["round"] == 20) & (final["prototype"] == frames.MEAN)][
         "accuracy"
     ].item()
-    for fact in (
-        "synthetic",
-        "10 clients",
-        ("20 rounds"),
-        "seed 0",
-        "small",
-        "large",
-        "top-k",
-    ):
+    for fact in ("synthetic", "10 clients", "20 rounds", "seed 0", "large", "top-k"):
         assert fact in text
     for phase in ("download", "training", "compression", "upload", "waiting"):
         assert phase in text
@@ -46,31 +39,19 @@ def test_the_summary_says_what_a_person_asks(report_run):
     assert "Who the rounds waited for" in text
 
 
-class Powered:
-    """A run of which each participation but one takes two joules."""
-
-    def __init__(self, run):
-        self._run = run
-        energy_j = [float("nan"), *[2.0] * (len(run.participations) - 1)]
-        self.participations = run.participations.assign(energy_j=energy_j)
-
-    def __getattr__(self, name):
-        return getattr(self._run, name)
-
-
 def test_joules_are_said_where_watts_are_known(report_run):
     run = report_run(4, 3)
     assert "energy" not in printed(run)
-    rows = len(run.participations)
-    total, known = (
-        f"{2 * (rows - 1)} J",
-        (f"of {rows - 1} of {rows} participations alone"),
-    )
-    text = " ".join(printed(Powered(run)).split())
-    assert f"energy of devices {total}, 2 J a participation; {known}" in text
-    facts = {what: said for what, *said in list_headline_facts(Powered(run))}
-    assert facts["energy of devices"] == [total, f"2 J a participation; {known}"]
-    table = build_results_table({"a": Powered(run), "b": run})
+    rows, powered = len(run.participations), copy.copy(run)
+    energy_j = [float("nan"), *[2.0] * (rows - 1)]
+    powered.participations = run.participations.assign(energy_j=energy_j)
+    total = f"{2 * (rows - 1)} J"
+    known = f"2 J a participation; of {rows - 1} of {rows} participations alone"
+    text = " ".join(printed(powered).split())
+    assert f"energy of devices {total}, {known}" in text
+    facts = {what: said for what, *said in list_headline_facts(powered)}
+    assert facts["energy of devices"] == [total, known]
+    table = build_results_table({"a": powered, "b": run})
     assert ("energy of devices", total, "") in table.rows
 
 
@@ -82,31 +63,14 @@ def test_the_summary_fits_80_columns(report_run, clients):
     assert max(map(len, printed(run).splitlines())) <= 80
 
 
-def test_the_mean_weighs_prototypes_by_their_clients(report_run):
-    run = report_run(5, 3)  # three small, two large
-    last = frames.curves(run).query("round == 3").set_index("prototype")["accuracy"]
-    assert last[frames.MEAN] == pytest.approx(0.6 * last["small"] + 0.4 * last["large"])
-
-
 def test_a_threshold_is_reached_in_the_first_round_that_has_it():
-    tidy = pd.DataFrame(
-        {
-            "run": "a",
-            "prototype": "p",
-            "round": [1, 2, 3, 4],
-            "at_s": [1.0, 2.0, 3.0, 4.0],
-            "uplink_bytes": [10.0, 20.0, 30.0, 40.0],
-            "total_bytes": [11.0, 22.0, 33.0, 44.0],
-            "accuracy": [0.5, None, 0.8, 0.7],
-        }
-    )
+    rounds = [(1, 0.5), (2, None), (3, 0.8), (4, 0.7)]
+    tidy = pd.DataFrame(rounds, columns=["round", "accuracy"])
+    amounts = dict.fromkeys(("at_s", "uplink_bytes", "total_bytes"), tidy["round"])
+    tidy = tidy.assign(run="a", prototype="p", **amounts)
     reached = reach.list_threshold_rows(tidy, [0.5, 0.75, 0.9]).set_index("threshold")
     assert reached.loc[0.5, "round"] == 1
-    assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [
-        3,
-        3.0,
-        30.0,
-    ]
+    assert reached.loc[0.75, ["round", "at_s", "uplink_bytes"]].tolist() == [3, 3, 3]
     assert pd.isna(reached.loc[0.9, "at_s"])
 
 
@@ -145,12 +109,6 @@ def test_a_cell_of_a_clients_choices_says_for_how_many_rounds_it_stands(report_r
     assert notes(30) == (what.format(4),)
     assert notes(50) == (what.format(2),)
     assert notes(100) == ()
-
-
-def test_link_use_never_passes_capacity(report_run):
-    table = frames.summarise_links(report_run())
-    assert table["use_when_busy"].max() <= 1 + 1e-9
-    assert table["bytes"].sum() == pytest.approx(report_run().links["bytes"].sum())
 
 
 @pytest.mark.parametrize("clients", [1, 2, 10])

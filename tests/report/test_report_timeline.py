@@ -1,5 +1,6 @@
 import pandas as pd
 import pytest
+from worlds import TINY
 
 import simfed
 from simfed import InputError
@@ -84,26 +85,15 @@ def test_the_critical_bars_reach_from_the_rounds_start_to_its_end(report_run):
 
 def test_a_stretch_without_anybody_is_hatched_and_said():
     device = {"training": "30 s", "compression": "0 s"}
-    group = {"count": 2, "prototype": "a", "device": device, "link": {"up": "1 Mbps"}}
-    run = simfed.run(
-        {
-            "name": "empty",
-            "rounds": 2,
-            "dataset": {"name": "mnist-mini"},
-            "prototypes": {"a": {"model": "lenet5-half"}},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-            "clients": [
-                {**group, "availability": {"markov": {"on": "20 s", "off": "10 min"}}}
-            ],
-        },
-        time_only=True,
-        progress=False,
-    )
+    stays = {"availability": {"markov": {"on": "20 s", "off": "10 min"}}}
+    group = {**TINY["clients"][0], "device": device, "link": {"up": "1 Mbps"}, **stays}
+    world = {**TINY, "rounds": 1, "clients": [group]}
+    run = simfed.run(world, time_only=True, progress=False)
     first_s = run.participations["started_at_s"].min()
     assert first_s > 90
     absences = build_timeline(run).absences()
     assert absences.to_numpy().tolist() == [[1, 0.0, first_s]]
-    figure = gantt_figure(run, rounds=(1, 2))
+    figure = gantt_figure(run)
     spans = [patch for patch in figure.axes[0].patches if patch.get_gid() == "absent"]
     assert [(span.get_x(), span.get_width()) for span in spans] == [(0.0, first_s)]
     assert all(span.get_hatch() for span in spans)

@@ -28,16 +28,14 @@ class Second(Uniform):
 
 simfed.register("policy", "always-second", Second)
 """
-SCENARIO = {
-    "name": "own",
-    "rounds": 2,
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [
-        {"count": 2, "prototype": "small", "device": "rtx3090-ryzen4800h", "link": {}}
-    ],
-    "policy": {"kind": "always-second"},
-}
+SCENARIO = yaml.safe_load("""
+name: own
+rounds: 2
+dataset: {name: mnist-mini}
+prototypes: {small: {model: lenet5-half}}
+clients: [{count: 2, prototype: small, device: rtx3090-ryzen4800h, link: {}}]
+policy: {kind: always-second}
+""")
 
 
 @pytest.fixture

@@ -31,17 +31,15 @@ def mine():
     return Dataset(images, labels, images, labels, classes=2, mean=(0.5,), sd=(0.5,))
 """
 REGISTERS = 'simfed.register("dataset", "mine", mine)\n'
-SCENARIO = {
-    "name": "own",
-    "rounds": 2,
-    "method": "fedavg",
-    "dataset": {"name": "mine"},
-    "prototypes": {"small": {"model": "logistic-regression"}},
-    "clients": [
-        {"count": 2, "prototype": "small", "device": {"training": "1 ms"}, "link": {}}
-    ],
-    "policy": {"kind": "uniform", "strategy": "dense"},
-}
+SCENARIO = yaml.safe_load("""
+name: own
+rounds: 2
+method: fedavg
+dataset: {name: mine}
+prototypes: {small: {model: logistic-regression}}
+clients: [{count: 2, prototype: small, device: {training: 1 ms}, link: {}}]
+policy: {kind: uniform, strategy: dense}
+""")
 RUN = "run own.yaml --out out --allow-plugins --no-figures --quiet"
 COMMANDS = {
     "verify": "verify out --allow-plugins",

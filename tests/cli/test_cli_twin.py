@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
+import yaml
 
 import simfed
 from simfed import InputError, InputErrors
@@ -30,19 +31,20 @@ def fleet(noise=None, **more):
         }
         for speed, up in zip(SPEEDS, UPLINKS_MBPS, strict=True)
     ]
-    return {
-        "name": "known",
-        "rounds": 8,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"one": {"model": "lenet5"}},
-        "clients": groups,
-        "training": {"local_steps": 1},
-        "compression": {"strategies": ["dense"]},
-        "policy": {"kind": "uniform", "strategy": "dense"},
-        "server": {"device": {"handling": "3 s"}},
-        **more,
-    }
+    return {**yaml.safe_load(KNOWN), "clients": groups, **more}
+
+
+KNOWN = """
+name: known
+rounds: 8
+method: fedavg
+dataset: {name: mnist-mini}
+prototypes: {one: {model: lenet5}}
+training: {local_steps: 1}
+compression: {strategies: [dense]}
+policy: {kind: uniform, strategy: dense}
+server: {device: {handling: 3 s}}
+"""
 
 
 def log_of(scenario, path, watts=None):

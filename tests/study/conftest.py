@@ -8,22 +8,16 @@ import yaml
 
 import simfed.study.drive
 
-BASE = {
-    "name": "tiny",
-    "rounds": 60,
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [
-        {
-            "count": 2,
-            "prototype": "small",
-            "device": {"profile": "rtx3090-ryzen4800h"},
-            "link": {"up": "50 Mbps"},
-        }
-    ],
-    "policy": {"kind": "uniform", "strategy": "top-k"},
-    "safeguard": {"rollback": None},
-}
+BASE = yaml.safe_load("""
+name: tiny
+rounds: 60
+dataset: {name: mnist-mini}
+prototypes: {small: {model: lenet5-half}}
+clients:
+- {count: 2, prototype: small, device: rtx3090-ryzen4800h, link: {up: 50 Mbps}}
+policy: {kind: uniform, strategy: top-k}
+safeguard: {rollback: null}
+""")
 
 
 def write(path, data):
@@ -32,11 +26,13 @@ def write(path, data):
     return path
 
 
-def study_file(folder, base=None, **keys):
+def study_file(folder, text="", *, base=None, **keys):
     """A study file over the tiny scenario in `folder`.
 
-    Keyword arguments are its keys.
+    `text` has keys of it as a file has them, `UP` for every client's uplink; keyword
+    arguments are others.
     """
+    keys |= yaml.safe_load(text.replace("UP", '"clients[*].link.up"')) or {}
     write(folder / "base.yaml", {**BASE, **(base or {})})
     return write(folder / "study.yaml", {"name": "test", "base": "base.yaml", **keys})
 
@@ -79,11 +75,10 @@ def studied(tmp_path_factory):
     folder = tmp_path_factory.mktemp("studied")
     path = study_file(
         folder,
-        grid={
-            "clients[*].link.up": ["5 Mbps", "50 Mbps"],
-            "policy.strategy": ["top-k", "random-k", "periodic-k"],
-        },
-        seeds=[0, 1, 2],
-        compare={"arms": "policy.strategy", "thresholds": [0.5, 0.9]},
+        """
+        grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k, periodic-k]}
+        seeds: [0, 1, 2]
+        compare: {arms: policy.strategy, thresholds: [0.5, 0.9]}
+        """,
     )
     return fakes.make_up(path, folder / "out")

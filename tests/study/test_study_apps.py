@@ -9,20 +9,19 @@ from simfed import InputError, InputErrors
 from simfed.study import compute_addresses, plan_study
 from simfed.study.address import collect_app_facts
 
-FLEET = {
-    "name": "tiny",
-    "clients": [{"count": 2, "device": "x86-2core-vm", "link": {"up": "1 Mbps"}}],
-}
-STUDY = {
-    "name": "tiny",
-    "base": "fleet.yaml",
-    "seeds": [3, 4],
-    "set": {"app": {"folder": "app", "run_config": {"times": 2}}},
-    "grid": {
-        "app.run_config.times": [1, 5],
-        "clients[*].link.up": ["1 Mbps", "5 Mbps"],
-    },
-}
+FLEET = """
+name: tiny
+clients: [{count: 2, device: x86-2core-vm, link: {up: 1 Mbps}}]
+"""
+STUDY = yaml.safe_load("""
+name: tiny
+base: fleet.yaml
+seeds: [3, 4]
+set: {app: {folder: app, run_config: {times: 2}}}
+grid:
+  app.run_config.times: [1, 5]
+  clients[*].link.up: [1 Mbps, 5 Mbps]
+""")
 
 
 @pytest.fixture
@@ -30,7 +29,7 @@ def study(tmp_path):
     (tmp_path / "app" / "package").mkdir(parents=True)
     (tmp_path / "app" / "pyproject.toml").write_text("")
     (tmp_path / "app" / "package" / "code.py").write_text("a = 1")
-    (tmp_path / "fleet.yaml").write_text(yaml.safe_dump(FLEET))
+    (tmp_path / "fleet.yaml").write_text(FLEET)
 
     def write(**changed):
         path = tmp_path / "study.yaml"

@@ -40,7 +40,9 @@ pytestmark = pytest.mark.usefixtures("inline")
 
 @pytest.fixture
 def write(write_study):
-    return lambda base=None, **keys: write_study(base={**SHORT, **(base or {})}, **keys)
+    return lambda text="", base=None, **keys: write_study(
+        text, base={**SHORT, **(base or {})}, **keys
+    )
 
 
 def study(path, out, **options):
@@ -206,11 +208,8 @@ def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, tmp_path):
 
 
 def test_a_policy_that_learns_is_refused_where_nothing_does(write, tmp_path):
-    ours = {
-        "top-k": {"kind": "uniform", "strategy": "top-k"},
-        "ascend": {"kind": "ascend"},
-    }
-    path = write(grid={"policy": ours, "rounds": [5, 6]}, seeds=[0, 1])
+    ours = "{top-k: {kind: uniform, strategy: top-k}, ascend: {kind: ascend}}"
+    path = write(f"{{grid: {{policy: {ours}, rounds: [5, 6]}}, seeds: [0, 1]}}")
     with pytest.raises(InputErrors) as caught:
         study(path, tmp_path / "out")
     (error,) = caught.value.errors
@@ -268,11 +267,8 @@ def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatc
 
     monkeypatch.setattr(drive, "RunProcesses", Wide)
     monkeypatch.setattr(ScenarioRuns, "play", lambda kind, job, out: None)
-    grid = {
-        "clients[*].link.up": ["5 Mbps", "50 Mbps"],
-        "policy.strategy": ["top-k", "random-k"],
-    }
-    study(write(grid=grid), tmp_path / "out", time_only=False)
+    grid = "grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k]}"
+    study(write(grid), tmp_path / "out", time_only=False)
     assert [sorted(step) for step in steps] == [["random-k", "top-k"]] * 2
 
 
@@ -281,23 +277,23 @@ def test_fixed_strategies_share_a_path_over_bandwidths_and_learning_policies_do_
 ):
     from simfed.study.address import compute_path_key
 
-    grid = {
-        "clients[*].link.up": ["5 Mbps", "50 Mbps"],
-        "policy": [
-            {"kind": "uniform", "strategy": "top-k"},
-            {"kind": "uniform", "strategy": "random-k"},
-            {"kind": "ascend"},
-        ],
-    }
+    grid = """
+    grid:
+      UP: [5 Mbps, 50 Mbps]
+      policy:
+      - {kind: uniform, strategy: top-k}
+      - {kind: uniform, strategy: random-k}
+      - {kind: ascend}
+    """
     keys = [
         compute_path_key(run.scenario, device="cpu")
-        for run in plan_study(write_study(grid=grid)).runs
+        for run in plan_study(write_study(grid)).runs
     ]
     top, random, ascend = keys[:3]
     assert keys == [top, random, None] * 2
     assert ascend is None
     assert len({top, random}) == 2
-    longer = plan_study(write_study(base={"rounds": 61}, grid=grid)).runs[0]
+    longer = plan_study(write_study(grid, base={"rounds": 61})).runs[0]
     assert compute_path_key(longer.scenario, device="cpu") != top
 
 

@@ -1,5 +1,7 @@
 """Study files: how they expand, and every way in which they can be wrong."""
 
+import itertools
+
 import pytest
 import yaml
 from hypothesis import given, settings
@@ -9,8 +11,6 @@ from simfed import InputError, InputErrors
 from simfed.study import plan_study
 from simfed.study.plan import label_of, parse_place
 
-TOP = {"kind": "uniform", "strategy": "top-k"}
-RANDOM = {"kind": "uniform", "strategy": "random-k"}
 UP = "clients[*].link.up"
 
 
@@ -24,15 +24,13 @@ def complaints(path):
 def test_a_grid_is_every_combination_under_every_seed(write_study):
     plan = plan_study(
         write_study(
-            grid={UP: ["5 Mbps", "50 Mbps"], "policy": [TOP, RANDOM]}, seeds=[3, 4]
+            "{grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k]},"
+            " seeds: [3, 4]}"
         )
     )
-    assert [(run.seed, *run.point.values()) for run in plan.runs] == [
-        (seed, up, arm)
-        for seed in (3, 4)
-        for up in ("5 Mbps", "50 Mbps")
-        for arm in ("top-k", "random-k")
-    ]
+    axes = (3, 4), ("5 Mbps", "50 Mbps"), ("top-k", "random-k")
+    points = [(run.seed, *run.point.values()) for run in plan.runs]
+    assert points == [*itertools.product(*axes)]
     last = plan.runs[-1].scenario
     assert (last.seed, last.policy.strategy, last.clients[0].link.up) == (
         4,
@@ -44,11 +42,12 @@ def test_a_grid_is_every_combination_under_every_seed(write_study):
 def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
     plan = plan_study(
         write_study(
-            zip={UP: ["5 Mbps", "50 Mbps"], "compression.k": [500, 1000]},
-            list={
-                "small": {"rounds": 5},
-                "long and skewed": {"rounds": 9, "dataset.partition.alpha": 0.1},
-            },
+            """
+            zip: {UP: [5 Mbps, 50 Mbps], compression.k: [500, 1000]}
+            list:
+              small: {rounds: 5}
+              long and skewed: {rounds: 9, dataset.partition.alpha: 0.1}
+            """
         )
     )
     points = [
@@ -65,18 +64,13 @@ def test_zip_steps_its_keys_together_and_list_writes_points_out(write_study):
 
 def test_in_a_point_written_out_the_later_key_counts(write_study):
     plan = plan_study(
-        write_study(
-            list=[{UP: "5 Mbps"}, {UP: "5 Mbps", "clients[0].link.up": "6 Mbps"}]
-        )
+        write_study("list: [{UP: 5 Mbps}, {UP: 5 Mbps, 'clients[0].link.up': 6 Mbps}]")
     )
     assert [run.scenario.clients[0].link.up * 8 for run in plan.runs] == [5e6, 6e6]
-    assert complaints(
-        write_study(zip={UP: ["5 Mbps"], "clients[0].link.up": ["6 Mbps"]})
-    ) == [
-        (
-            "zip.clients[0].link.up: got 'clients[0].link.up', expected one axis for "
-            "each key (this one stands in zip.clients[*].link.up too)"
-        )
+    path = write_study("zip: {UP: [5 Mbps], 'clients[0].link.up': [6 Mbps]}")
+    assert complaints(path) == [
+        "zip.clients[0].link.up: got 'clients[0].link.up', expected one axis for each "
+        "key (this one stands in zip.clients[*].link.up too)"
     ]
 
 
@@ -84,14 +78,14 @@ def test_a_wrong_value_names_the_point_and_one_that_is_everywhere_does_not(
     write_study, tmp_path
 ):
     base = tmp_path / "base.yaml"
-    path = write_study(grid={UP: ["5 Mb", "5 Mbps"], "rounds": [3, 4]})
+    path = write_study("grid: {UP: [5 Mb, 5 Mbps], rounds: [3, 4]}")
     assert complaints(path) == [
         (
             f"with up 5 Mb, rounds 3: {base}: clients[0].link.up: got '5 Mb', expected "
             "a rate with its unit such as 20 Mbps"
         )
     ]
-    path = write_study(base={"rounds": -1}, grid={UP: ["5 Mbps", "6 Mbps"]})
+    path = write_study("grid: {UP: [5 Mbps, 6 Mbps]}", base={"rounds": -1})
     with pytest.raises(InputErrors) as caught:
         plan_study(path)
     assert str(caught.value) == (
@@ -138,7 +132,7 @@ def test_a_run_has_the_same_address_alone_and_among_many(write_study):
 
     from simfed.study import check_plan
 
-    path = write_study(grid={UP: ["5 Mbps", "50 Mbps"]}, seeds=[3, 4, 5])
+    path = write_study("{grid: {UP: [5 Mbps, 50 Mbps]}, seeds: [3, 4, 5]}")
     plan = plan_study(path)
     addresses = check_plan(plan, str(path), device="cpu", time_only=False)
     options = {"source": plan.study.base, "device": "cpu", "time_only": False}
@@ -158,12 +152,11 @@ def test_a_run_has_the_same_address_alone_and_among_many(write_study):
 def test_a_part_of_a_study_goes_by_its_labels(write_study, only, count):
     plan = plan_study(
         write_study(
-            grid={
-                UP: ["5 Mbps", "50 Mbps"],
-                "policy": [TOP, {"kind": "ascend", "c": 5}],
-            },
-            list={"a, b=c": {"rounds": 3}, "other": {"rounds": 4}},
-            seeds=[3, 4],
+            """
+            grid: {UP: [5 Mbps, 50 Mbps], policy: [TOP, {kind: ascend, c: 5}]}
+            list: {"a, b=c": {rounds: 3}, other: {rounds: 4}}
+            seeds: [3, 4]
+            """.replace("TOP", "{kind: uniform, strategy: top-k}")
         )
     )
     place = parse_place(plan, only)
@@ -184,7 +177,7 @@ def test_a_part_of_a_study_goes_by_its_labels(write_study, only, count):
     ],
 )
 def test_a_part_that_is_none_is_one_sentence(write_study, only, said):
-    plan = plan_study(write_study(grid={UP: ["5 Mbps", "6 Mbps"]}))
+    plan = plan_study(write_study("grid: {UP: [5 Mbps, 6 Mbps]}"))
     with pytest.raises(InputError) as caught:
         parse_place(plan, only)
     assert str(caught.value) == f"--only: {said}"

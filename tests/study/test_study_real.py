@@ -28,8 +28,8 @@ LEARNING = {
 
 def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tmp_path):
     path = write_study(
+        "grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k]}",
         base={**LEARNING, "evaluation": {"every": 1}},
-        grid={UP: ["5 Mbps", "50 Mbps"], "policy.strategy": ["top-k", "random-k"]},
     )
     result = run_study(
         path,
@@ -81,9 +81,8 @@ def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
 def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
     write_study, tmp_path, monkeypatch
 ):
-    path = write_study(
-        base={"rounds": 2}, set={"policy": {"arms_from": "old"}}, seeds=[0, 1]
-    )
+    text = "{set: {policy: {arms_from: old}}, seeds: [0, 1]}"
+    path = write_study(text, base={"rounds": 2})
     base = tmp_path / "base.yaml"
     old = experiment.run(
         load_scenario(base),
@@ -101,7 +100,7 @@ def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
 
 
 def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
-    path = write_study(grid={UP: ["5 Mbps"]})
+    path = write_study("grid: {UP: [5 Mbps]}")
     code = (
         "import sys\n"
         "from simfed.study.drive import check_plan\n"
@@ -125,10 +124,9 @@ def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
 
 def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
     path = write_study(
+        "{grid: {UP: [5 Mbps, 50 Mbps]}, seeds: [0, 1],"
+        " compare: {arms: UP, thresholds: [0.8]}}",
         base={"rounds": 5},
-        grid={UP: ["5 Mbps", "50 Mbps"]},
-        seeds=[0, 1],
-        compare={"arms": UP, "thresholds": [0.8]},
     )
     result = run_study(path, tmp_path / "out", time_only=True, progress=False)
     assert (result.thresholds, result.times.empty) == ([], True)
@@ -247,20 +245,14 @@ if __name__ == "__main__":
 def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
     """kill -9 at random moments, in mid-run and between; then one undisturbed call."""
     path = write_study(
-        base={
-            **LEARNING,
-            "rounds": 12,
-            "checkpoint": {"every": 3},
-            "evaluation": {"every": 4},
-        },
-        grid={
-            UP: ["5 Mbps", "50 Mbps"],
-            "policy": [
-                {"kind": "ascend", "warmup": 1},
-                {"kind": "uniform", "strategy": "top-k"},
-            ],
-        },
-        seeds=[0, 1],
+        """
+        grid:
+          UP: [5 Mbps, 50 Mbps]
+          policy: [{kind: ascend, warmup: 1}, {kind: uniform, strategy: top-k}]
+        seeds: [0, 1]
+        set: {rounds: 12, checkpoint.every: 3, evaluation.every: 4}
+        """,
+        base=LEARNING,
     )
     quiet = run_study(path, tmp_path / "quiet", **OFF)
     script = tmp_path / "script.py"

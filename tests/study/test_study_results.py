@@ -38,11 +38,12 @@ def test_every_frame_says_which_run_a_row_is_of(studied):
 
 def test_values_keep_their_type_and_mappings_become_labels(write_study, tmp_path):
     path = write_study(
-        grid={
-            "compression.k": [500, 1000],
-            "policy": {"ours": {"kind": "uniform", "strategy": "top-k"}},
-        },
-        zip={UP: ["5 Mbps", "6 Mbps"], "rounds": [5, 10]},
+        """
+        grid:
+          compression.k: [500, 1000]
+          policy: {ours: {kind: uniform, strategy: top-k}}
+        zip: {UP: [5 Mbps, 6 Mbps], rounds: [5, 10]}
+        """
     )
     table = fakes.make_up(path, tmp_path / "out").summary
     assert list(table.columns[:6]) == [

@@ -79,7 +79,8 @@ def rng_of(round):
         ({"qsgd": {"levels": 16}}, "qsgd(16)"),
         ({"qsgd": None}, "qsgd(16)"),
         ({"chain": ["top-k", {"qsgd": {"levels": 4}}]}, "top-k+qsgd(4)"),
-        ({"chain": ["random-k", "fp16"]}, "random-k+fp16"),
+        ("random-k + fp16", "random-k+fp16"),
+        ({"qsgd": {"levels": 4, "bucket": 64}}, "qsgd(4,bucket=64)"),
         ({"chain": ["dense", "fp16"]}, "fp16"),
         ({"chain": ["top-k"]}, "top-k"),
         ({"svd": {"energy": 0.9}}, "svd(energy=0.9)"),
@@ -185,22 +186,6 @@ def test_an_undone_play_gives_residual_and_state_back(label):
     assert np.abs(residual - u).max() <= 1e-6 * np.abs(u).max()
     again = feedback.encode_in_place(None, u, 40, rng_of(1), state=state, layout=LAYOUT)
     assert again.dense().tobytes() == second.dense().tobytes()
-
-
-def test_levels_too_few_to_contract_are_shrunk_under_feedback_or_would_run_away():
-    """√512/4 > 1: the rounding errors of unbiased QSGD exceed what it rounds."""
-
-    def residual_after(feedback, rounds=60):
-        residual = np.zeros(2048, np.float32)
-        for round in range(rounds):
-            u = residual + gradient(round, d=2048)
-            payload, _ = feedback.encode(u, None, rng_of(round), 1)
-            residual = u - payload.dense()
-        return float(np.linalg.norm(residual))
-
-    unbiased = codec_from_spec("qsgd(2)")
-    assert residual_after(unbiased.under_feedback()) < 50 * math.sqrt(2048)
-    assert residual_after(unbiased) > 1000 * math.sqrt(2048)
 
 
 @pytest.mark.parametrize("label", ["terngrad", "dgc", "adacomp", "ef21", "detached-ef"])

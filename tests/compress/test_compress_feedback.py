@@ -19,21 +19,6 @@ def gradient(d, round, seed=0):
     return np.random.default_rng([seed, round]).standard_normal(d, dtype=np.float32)
 
 
-@pytest.mark.parametrize("strategy", STRATEGIES)
-@given(d=st.integers(1, 60), k=st.integers(1, 70), seed=st.integers(0, 1000))
-def test_zeros_at_the_sent_indices_and_the_rest_untouched(strategy, d, k, seed):
-    e, g = gradient(d, 0, seed), gradient(d, 1, seed)
-    e[::3], g[::3] = -0.0, -0.0
-    u = e + g
-    payload, residual = with_error_feedback(strategy()).encode(
-        g, e, k, np.random.default_rng(seed)
-    )
-    assert bits(payload.values) == bits(u[payload.indices])
-    expected = u.copy()
-    expected[payload.indices] = 0.0
-    assert bits(residual) == bits(expected)
-
-
 def test_a_strategy_that_chooses_fewer_than_k_is_refused():
     class Few(TopK):
         name = "few"

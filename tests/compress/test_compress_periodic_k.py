@@ -66,11 +66,6 @@ def test_undoing_a_play_visits_the_same_coordinates_again():
     assert first[2] == second[1]
 
 
-def test_a_client_remembers_two_numbers():
-    (_, _, state), *_ = play(10_000_000, [10])
-    assert [type(number) for number in state] == [int, int]
-
-
 @pytest.mark.parametrize("d", [*range(1, 40), 99, 100, 101, 4096, 61_706])
 def test_the_order_is_a_bijection(d):
     order = permute(np.arange(d), d, key=d)

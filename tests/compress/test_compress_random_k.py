@@ -4,22 +4,10 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy.stats import chisquare
 
 from simfed import InputError
 from simfed.compress import RandomK, random_k_indices
-
-
-@given(d=st.integers(1, 400), k=st.integers(1, 420), seed=st.integers(0, 2**32))
-def test_distinct_sorted_indices_below_d(d, k, seed):
-    indices = random_k_indices(d, k, np.random.default_rng(seed))
-    assert indices.dtype == np.int64
-    assert len(indices) == min(k, d)
-    assert (np.diff(indices) > 0).all()
-    assert indices[0] >= 0
-    assert indices[-1] < d
 
 
 @pytest.mark.parametrize(("d", "k"), [(6, 2), (6, 3), (6, 4), (6, 6)])

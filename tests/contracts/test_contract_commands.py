@@ -296,7 +296,7 @@ def test_the_readers_of_runs_are_known_by_their_arguments():
         "report",
         "compare",
         "export",
-        ("calibrate fit"),
+        "calibrate fit",
     } <= set(READERS)
     assert set(OPTIONS) | set(SLOW_OPTIONS) <= set(READERS)
 

@@ -112,7 +112,7 @@ class SloppyLeNet(LeNet5Half):
         (DrawsAndIgnores, "passes that draw no random numbers"),
         (
             LooksAtTheBatch,
-            ("logits of a sample that do not hang on the samples beside it"),
+            "logits of a sample that do not hang on the samples beside it",
         ),
         (KeepsCounting, "buffers that evaluation mode leaves alone"),
         (Unused, "a gradient for every trainable parameter, none for .*other"),

@@ -16,10 +16,6 @@ def test_registered_selections_keep_the_contract(name):
     check_selection(registry("selection").get(name))
 
 
-def test_those_of_the_scenario_page_are_there():
-    assert {"all", "uniform", "by-samples", "fastest", "oort", "poisson"} <= set(NAMES)
-
-
 class Unsorted:
     def choose(self, ids, count, facts, *, round, rng):
         return ids[:count][::-1]

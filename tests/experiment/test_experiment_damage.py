@@ -130,10 +130,7 @@ def a_finished_run_is_refused_or_what_it_was(run, every, tmp_path):
             assert same or file.endswith(".parquet"), (file, at)
             assert all(
                 table.equals(whole.table(name)) for name, table in tables.items()
-            ), (
-                file,
-                at,
-            )
+            ), (file, at)
         assert all("\n" not in sentence for sentence in broken), (file, at)
 
 

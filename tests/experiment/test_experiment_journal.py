@@ -131,10 +131,7 @@ def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
     assert [f"run/{COMPRESSED}: " in line for line in said] == [True, True]
 
 
-@pytest.mark.parametrize(
-    ("bytes", "said"),
-    [(float("nan"), None), (10**400, ANEW)],
-)
+@pytest.mark.parametrize(("bytes", "said"), [(float("nan"), None), (10**400, ANEW)])
 def test_a_state_of_a_journal_that_cannot_be_is_no_state(begun, tmp_path, bytes, said):
     """Its digest is right, as if a version to come had written it."""
     shutil.copytree(begun[1] / "run", tmp_path / "run")

@@ -6,14 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from forging import (
-    FORGERIES,
-    TINY,
-    VALUES,
-    Forgery,
-    read_journal,
-    write_journal,
-)
+from forging import FORGERIES, TINY, VALUES, Forgery, read_journal, write_journal
 
 import simfed
 from simfed.verify import again, verify

@@ -195,10 +195,7 @@ profile = calls("device:load_profile")
 there = calls("fleet.availability:read_trace")
 csv_trace = calls("net.trace_files:read_csv", "loop")
 dated_trace = calls(
-    "net.trace_files:read_csv",
-    time_column="at",
-    rate_column="mbps",
-    time_unit="date",
+    "net.trace_files:read_csv", time_column="at", rate_column="mbps", time_unit="date"
 )
 logged_trace = calls(
     "net.trace_files:read_csv",

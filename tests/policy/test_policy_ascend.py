@@ -1,6 +1,5 @@
 """ASCEND against its formulas and an independent slow version."""
 
-import copy
 import math
 from collections import Counter
 from itertools import permutations
@@ -58,21 +57,6 @@ def test_the_probability_of_a_warm_up_pull_is_its_share_of_the_slots_left():
     assert last.probability == 1.0
 
 
-def test_utility_after_warm_up_is_the_mean_then_a_moving_average():
-    policy = Ascend(("only",), warmup=4, ema=0.25)
-    rewards = [0.5, -1.0, 0.25, 0.75, 0.9, -0.3, 0.1]
-    story = played(policy, lambda arm, t: rewards[t - 1], len(rewards))
-    seen = [values[0] for _, values in story] + [policy.values()[0]]
-    assert math.isnan(seen[0])
-    assert seen[1:5] == [np.mean(rewards[:n]) for n in range(1, 5)]
-    # closed form: (1 − η)^n·Q_0 + Σ η·(1 − η)^(n − i)·G_i
-    q0, later = np.mean(rewards[:4]), rewards[4:]
-    for n in range(1, 4):
-        weights = [0.25 * 0.75 ** (n - i) for i in range(1, n + 1)]
-        closed = 0.75**n * q0 + np.dot(weights, later[:n])
-        assert seen[4 + n] == pytest.approx(closed, rel=1e-14)
-
-
 def test_exploitation_takes_the_best_and_the_lowest_of_equals():
     for rewards, best in (((0, 1, 0.5), 1), ((0.5, 0.2, 0.5), 0), ((0, 0.3, 0.3), 1)):
         policy = Ascend(ARMS, warmup=2, c=0)
@@ -115,14 +99,6 @@ def test_a_void_warm_up_pull_gives_its_slot_back():
             plays[pull.arm] += 1
     assert plays == dict.fromkeys(ARMS, 2)
     assert policy.pull(streams("policy", 0, 8)).choice != "warm-up"
-
-
-def test_forced_plays_use_no_slot_and_change_no_value():
-    policy = Ascend(ARMS, warmup=1)
-    before = copy.deepcopy(vars(policy))
-    policy.update(Pull("top-k", "forced"), 1.0)
-    policy.void(Pull("top-k", "forced"))
-    assert vars(policy) == before
 
 
 def test_a_late_warm_up_reward_joins_the_mean_or_the_running_average():

@@ -18,13 +18,6 @@ def test_a_kind_with_its_options():
     )
 
 
-def test_a_kind_that_nobody_registered():
-    with pytest.raises(
-        InputError, match=r"no policy 'exp4', expected .* \(did you mean 'exp3'\?\)"
-    ):
-        build_policy("exp4", ["a"])
-
-
 @pytest.mark.parametrize(
     ("options", "reason"),
     [({"mood": 1}, "mood"), ({}, "missing"), ({"depth": -1}, "depth below 0")],

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from simfed import InputError
-from simfed.policy import Choice, Policy, Pull, Replay, Uniform, serves_all
+from simfed.policy import Choice, Pull, Replay, Uniform, serves_all
 
 ARMS = Choice("top-k"), Choice("random-k")
 RNG = np.random.default_rng(0)
@@ -43,12 +43,6 @@ def test_a_recorded_arm_must_be_known():
         r"random-k.*did you mean",
     ):
         Replay(ARMS, recorded=[Choice("topk")])
-
-
-def test_they_do_not_learn():
-    assert not Uniform("ab", strategy="a").learns
-    assert not Replay(tuple(map(Choice, "ab")), recorded=[Choice("a")]).learns
-    assert isinstance(Uniform("ab", strategy="a"), Policy)
 
 
 def test_one_object_serves_all_where_its_own_class_says_so():

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from scipy.stats import chisquare
 
 from simfed import InputError
 from simfed.compress import Choice, list_choices
@@ -78,20 +77,6 @@ def test_apart_is_two_bandits_that_are_paid_the_same():
         "@20",
     ]
     assert policy.values() == (*codec.values(), *level.values())
-
-
-def test_apart_the_probability_is_the_one_that_pairs_come_with():
-    policy = build_policy("exp3", PAIRS, factored=True, options={"mixing": 0.4})
-    play(policy, 40)
-    pulls = [policy.pull(np.random.default_rng([1, s])) for s in range(3000)]
-    chances = {pull.arm: pull.probability for pull in pulls}
-    counts = Counter(pull.arm for pull in pulls)
-    arms = sorted(chances, key=str)
-    assert math.fsum(chances.values()) == pytest.approx(1)
-    assert (
-        chisquare([counts[a] for a in arms], [3000 * chances[a] for a in arms]).pvalue
-        > 1e-3
-    )
 
 
 def test_apart_a_forced_pull_teaches_nothing():

@@ -1,6 +1,5 @@
 """Thompson sampling against its formulas."""
 
-import copy
 import math
 
 import numpy as np
@@ -18,7 +17,7 @@ def with_plays(plays, **options):
     return policy
 
 
-def testbeliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
+def test_beliefs_are_those_of_one_prior_play_in_the_middle_and_discounted_rewards():
     policy = with_plays(
         [("top-k", 1.0), ("random-k", 0.25), ("top-k", 0.5)], discount=0.8
     )
@@ -51,12 +50,3 @@ def test_an_arm_without_plays_drifts_back_to_the_prior_only_under_a_discount():
     )
     assert forgets.beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
     assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)
-
-
-def test_forced_and_void_pulls_change_nothing():
-    policy = with_plays(PLAYS)
-    before = copy.deepcopy(vars(policy))
-    policy.update(Pull("top-k", "forced"), 1.0)
-    policy.void(Pull("top-k", "forced"))
-    policy.void(policy.pull(np.random.default_rng(0)))
-    assert vars(policy) == before

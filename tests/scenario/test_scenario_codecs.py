@@ -20,30 +20,6 @@ def scenario(**changes):
     return validate_scenario({**PLAIN, **changes}, source="tiny.yaml", folder=".")
 
 
-def test_every_spelling_becomes_the_label():
-    written = [
-        "top-k",
-        "qsgd",
-        {"qsgd": {"levels": 4}},
-        {"chain": ["top-k", {"qsgd": {"levels": 4, "bucket": 64}}]},
-        "random-k + fp16",
-        {"ef21": {"inner": {"chain": ["top-k", "bf16"]}}},
-        {"svd": {"energy": 0.9}},
-        {"detached-ef": {"weight": 0}},
-    ]
-    strategies = scenario(compression={"strategies": written}).compression.strategies
-    assert strategies == (
-        "top-k",
-        "qsgd(16)",
-        "qsgd(4)",
-        "top-k+qsgd(4,bucket=64)",
-        "random-k+fp16",
-        "ef21(top-k+bf16)",
-        "svd(energy=0.9)",
-        "detached-ef(random-k,weight=0)",
-    )
-
-
 def test_a_policy_names_a_codec_in_the_same_words():
     made = scenario(policy={"kind": "uniform", "strategy": {"qsgd": {"levels": 8}}})
     assert made.policy.options == {"strategy": "qsgd(8)"}

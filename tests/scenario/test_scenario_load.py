@@ -213,16 +213,6 @@ def test_a_policy_whose_keywords_cannot_be_keys_is_refused(tiny, add_part):
     ]
 
 
-def test_who_learns_from_rewards(tiny):
-    def learns(**policy):
-        return load_scenario(tiny, {"policy": policy}).policy.learns
-
-    assert learns(kind="ascend")
-    assert learns(kind="thompson")
-    assert not learns(kind="uniform", strategy="top-k")
-    assert not learns(kind="ascend", arms_from="run")
-
-
 def test_extends_merges_mappings_and_replaces_the_rest(tiny):
     child = tiny.parent / "child.yaml"
     child.write_text("extends: tiny.yaml\nname: child\ndataset: {public: 64}\n")

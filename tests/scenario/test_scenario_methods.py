@@ -117,11 +117,7 @@ LATE = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
     [
         ("fedbuff", IN_FLIGHT, {"kind": "constant", "bound": None}),
         ("fedbuff", {**IN_FLIGHT, "staleness": {"bound": 20}}, BOUNDED),
-        (
-            "fedbuff",
-            LATE,
-            {"kind": "constant", "bound": None},
-        ),
+        ("fedbuff", LATE, {"kind": "constant", "bound": None}),
         ("fedbuff", {"mode": "deadline", "deadline": "1 s"}, None),
         (
             {"kind": "fedasync", "staleness": "hinge"},
@@ -172,6 +168,8 @@ def warned(training=None, **changes):
 
 
 BY_SAMPLES = {"participation": {"clients_per_round": 3, "selection": "by-samples"}}
+MOMENTUM = {"local_steps": 2, "momentum": 0.5}
+NO_BETA = {"kind": "fedopt", "optimizer": "adagrad"}
 DGC = {"policy": {"kind": "uniform", "strategy": "dgc"}}
 
 
@@ -193,6 +191,15 @@ DGC = {"policy": {"kind": "uniform", "strategy": "dgc"}}
             [],
         ),
         ({"method": "fedopt", **DGC}, ["dgc", "method.beta1 0.9"]),
+        (
+            {"method": "fedavg", "training": MOMENTUM, **DGC},
+            ["dgc(0.9) has a momentum of its own, 0.9, beside training.momentum 0.5"],
+        ),
+        (
+            {"method": "fedopt", "training": MOMENTUM},
+            ["training.momentum 0.5 at the clients, and method.beta1 0.9 at the"],
+        ),
+        ({"method": NO_BETA, "training": MOMENTUM}, []),
         ({"method": {"kind": "fedopt", "beta1": 0.0}, **DGC}, []),
         ({"method": "fedavg", **DGC}, []),
     ],
@@ -201,17 +208,6 @@ def test_two_keys_of_one_effect_are_told_in_a_warning(changes, names):
     told = warned(**changes)
     assert len(told) == bool(names)
     assert all(name in " ".join(told) for name in names)
-
-
-def test_momentum_of_clients_and_server_is_told_in_a_warning():
-    steps = {"local_steps": 2, "momentum": 0.9}
-    [told] = warned(method="fedopt", training=steps)
-    assert told.startswith(
-        "training.momentum 0.9 at the clients, and method.beta1 0.9 at the"
-    )
-    assert (
-        warned(method={"kind": "fedopt", "optimizer": "adagrad"}, training=steps) == []
-    )
 
 
 def test_momentum_of_a_single_local_step_is_refused():
@@ -224,21 +220,6 @@ def test_momentum_of_a_single_local_step_is_refused():
             scenario(training=training)
     scenario(training={"momentum": 0.5, "local_steps": 2})
     scenario(method="fedavg", training={"momentum": 0.5})  # an epoch
-
-
-def test_momentum_of_the_client_and_of_its_codec_are_told_in_a_warning():
-    made = scenario(
-        method="fedavg",
-        training={"local_steps": 2, "momentum": 0.5},
-        clients=[
-            {"prototype": "p", "device": {"training": "1 ms", "compression": "1 ms"}}
-        ],
-        **DGC,
-    )
-    told = " ".join(Checks(Parts(made)).warnings())
-    assert (
-        "dgc(0.9) has a momentum of its own, 0.9, beside training.momentum 0.5" in told
-    )
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ EXCUSED = {
     },
     "it is short for another key": {
         "DeviceSpec": "training private compression decompression inference "
-        "distillation auxiliary starting handling evaluation losses",
+        "distillation auxiliary starting handling evaluation losses"
     },
 }
 

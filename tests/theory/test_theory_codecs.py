@@ -150,17 +150,6 @@ def test_the_error_contracts(label, kind, n, k, seed):
         assert errors.max() == errors.min()
 
 
-@pytest.mark.parametrize("label", ["powersgd(2)", "svd(2)"])
-@settings(max_examples=3, deadline=None)
-@given(rows=st.integers(5, 20), columns=st.integers(5, 20), seed=st.integers(0, 10**6))
-def test_low_rank_is_a_projection_and_takes_its_share(label, rows, columns, seed):
-    """r directions of min(n, m) take at least the mean direction's energy each."""
-    x = vector("normal", rows * columns, seed)
-    errors = relative_errors(codec_from_spec(label), x, 1, seed, [(rows, columns)])
-    assert errors.max() <= 1 + 1e-5
-    assert at_most(errors, 1 - 2 / min(rows, columns))
-
-
 @pytest.mark.parametrize("label", ["ef21(top-k)", "ef21(random-k)", "ef21(ef-sign)"])
 def test_the_estimate_of_ef21_comes_closer_by_the_contraction_of_its_codec(label):
     codec, state, n, k = codec_from_spec(label), None, 100, 10

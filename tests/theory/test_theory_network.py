@@ -23,12 +23,6 @@ def one_link(starts, sizes, capacity=1.0):
     return net.replay({"links": links, "flows": flows})
 
 
-@pytest.mark.parametrize("n", [1, 2, 7, 100, 1000])
-def test_n_equal_flows_end_together_after_n_times_the_time_of_one(n):
-    finish = one_link([0.0] * n, [3.0] * n, capacity=2.0)
-    np.testing.assert_allclose(finish, n * 1.5, rtol=1e-12)
-
-
 def test_unequal_flows_end_one_after_another_as_the_triangle_says():
     """n flows started together: the k-th smallest ends when all have had its size, or
     all of theirs.

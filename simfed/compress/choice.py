@@ -165,7 +165,7 @@ def _split_label(label: str) -> tuple[str, WrittenLevel | None]:
 def list_choices(
     strategies: Iterable[str], levels: Sequence[WrittenLevel] = ()
 ) -> tuple[Choice, ...]:
-    """Return the choices that policies have.
+    """Return the choices that a policy may pull, each once, in the order written.
 
     Each strategy that goes by K and names no level comes with each of `levels`.
 

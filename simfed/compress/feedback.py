@@ -190,8 +190,8 @@ def undo(residual: Vector, payload: Payload, share: float = 1.0) -> State:
     Args:
         residual: shape (d,), changed in place.
         payload: the upload that was lost.
-        share: of what the receiver would have got, so much returns: 1, or what a server
-            that weighs a late upload down has not used of it.
+        share: the part of the upload that returns, 0 to 1. 1: all of it was lost; less:
+            a server weighed a late upload down and used the rest.
 
     Returns:
         The codec's state from before the play, for a client whose round is undone.

@@ -318,6 +318,7 @@ class AdaComp(_Counted):
         return 4.0 * len(scales) + (len(signs) / 8 if ideal else -(-len(signs) // 8))
 
     def _write(self, payload: Payload) -> bytes:
+        """Return the scales as 32-bit floats, then the signs, eight a byte."""
         scales, signs = payload.symbols
         raw: bytes = scales.astype("<f4").tobytes() + np.packbits(signs).tobytes()
         return raw

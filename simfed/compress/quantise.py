@@ -134,6 +134,7 @@ class QSGD:
         return np.int8 if self.levels + 2 < 2**7 else np.int16
 
     def _ends(self, count: int) -> NDArray[np.int64]:
+        """Return where each bucket of `count` values ends; the last may be shorter."""
         return np.minimum(
             np.arange(self.bucket, count + self.bucket, self.bucket), count
         )
@@ -148,6 +149,7 @@ class QSGD:
             yield slice(whole * self.bucket, count), slice(whole, whole + 1)
 
     def _norms(self, values: Floats) -> Floats:
+        """Return ‖x‖₂ of each bucket, 0 where it is too small to divide by."""
         norms = np.empty(-(-len(values) // self.bucket), np.float32)
         for stretch, buckets in self._stretches(len(values)):
             rows = values[stretch].reshape(buckets.stop - buckets.start, -1)

@@ -323,9 +323,9 @@ def accept_as(
     check: Callable[..., Read],
     load: Callable[[Path], Read],
 ) -> tuple[Read, str | Path | None]:
-    """Return (value of this kind, its file or None).
+    """Return a scenario or fleet from any form that callers give, and its file or None.
 
-    A value is taken as it is, from a mapping by `check`, or from its file by `load`.
+    A value is taken as it is, a mapping checked by `check`, a file read by `load`.
 
     Args:
         kind: the class of the value.

@@ -72,11 +72,11 @@ class Measure:
         return f"{100 * value:.{digits}f} %" if self.is_share else f"{value:.4g}"
 
     def number(self, threshold: float) -> str:
-        """Return a threshold for people, under a heading with the measure's name."""
+        """Return a threshold as people read it where the measure is named already."""
         return f"{100 * threshold:g} %" if self.is_share else f"{threshold:g}"
 
     def goal(self, threshold: float) -> str:
-        """Return a threshold for people.
+        """Return a threshold as people read it: its measure is named, but for accuracy.
 
         >>> ACCURACY.goal(0.85), MEASURES["regression"].goal(2.5)
         ('85 %', 'RMSE 2.5')

@@ -218,9 +218,12 @@ class Size(NamedTuple):
 
 
 def make_key(round: int, turn: int) -> int | str:
-    """Return the key of a participation's draws beside the client.
+    """Return the key that tells the draws of a client's participations apart.
 
-    It is the round, and the client's turn there where that is not the first.
+    It is the round; a client that takes part in it again has its turn there as well.
+
+    >>> make_key(7, 0), make_key(7, 2)
+    (7, '7.2')
     """
     return f"{round}.{turn}" if turn else round
 

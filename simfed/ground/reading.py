@@ -77,9 +77,13 @@ _kept: dict[str, tuple[int, yaml.Node]] = {}
 
 
 def find_nodes(where: str) -> yaml.Node | None:
-    """Return the nodes of the text that `parse_yaml` read from there.
+    """Return the root of a text's YAML nodes, which know their lines.
 
-    None: not kept.
+    Args:
+        where: the name that `parse_yaml` read the text by.
+
+    Returns:
+        The root; None where it is not kept: too long, or read too long ago.
     """
     return _kept[where][1] if where in _kept else None
 

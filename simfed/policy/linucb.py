@@ -64,6 +64,7 @@ class LinUcb(Bandit):
         self.alpha, self.ridge = alpha, ridge
         count = len(self.arms)
         self._a = np.stack([ridge * np.eye(_FIELDS)] * count)
+        """λ·I + Σ x·xᵀ of each arm's rewarded pulls, shape (arms, fields, fields)."""
         self._unpaid = np.zeros_like(self._a)
         """Σ x·xᵀ of each arm's pulls since its last reward."""
         self._b = np.zeros((count, _FIELDS))
@@ -76,6 +77,8 @@ class LinUcb(Bandit):
         x = self._x = list_features(context)
         means = self._means()
         columns = np.broadcast_to(x[:, None], (*self._b.shape, 1))
+        # pulls that wait for their reward narrow the bound already, else one arm would
+        # be pulled by all who come before the first reward
         widths = np.sqrt(np.linalg.solve(self._a + self._unpaid, columns)[..., 0] @ x)
         at = int(np.argmax(means + self.alpha * widths))
         self._unpaid[at] += np.outer(x, x)
@@ -83,6 +86,7 @@ class LinUcb(Bandit):
         return Pull(self.arms[at], "exploit" if best else "explore", context=context)
 
     def _means(self) -> Floats:
+        """Return each arm's expected reward, scaled to 0–1, at the last context."""
         means: Floats = np.linalg.solve(self._a, self._b[..., None])[..., 0] @ self._x
         return means
 

@@ -38,7 +38,7 @@ def _read_axis(value: Any) -> Any:
 
 
 def _check_axes(value: Any) -> Any:
-    """Return the axes.
+    """Return the axes of a study as its file has them, one at least.
 
     Raises:
         InputError: an empty mapping.

@@ -120,10 +120,10 @@ class Section(BaseModel):
 
     @classmethod
     def expand(cls, value: Plain) -> Plain:
-        """Return what is written short as the mapping that it stands for.
+        """Return the mapping that a short form stands for, and all else as it is.
 
-        All else is returned as it is. Validation, `--set` and the axes of a study read
-        short forms by this.
+        Short forms are those of `short` and `short_option`; validation, `--set` and the
+        axes of a study read them by this.
 
         Args:
             value: as the file has it.

@@ -152,6 +152,7 @@ def did_you_mean(name: str, choices: Iterable[str]) -> str | None:
     "did you mean 'top-k'?"
     >>> did_you_mean("MNIST", ["mnist-mini", "mnist"])
     "did you mean 'mnist'?"
+    >>> did_you_mean("zzz", ["top-k"])
     """
     near = find_closest(name, choices)
     return f"did you mean {near!r}?" if near else None
@@ -214,7 +215,11 @@ def find_closest(name: str, choices: Iterable[str]) -> str | None:
 
 
 def listed(names: Iterable[str]) -> str:
-    """Names as a phrase: `a, b or c`."""
+    """Return names as a phrase.
+
+    >>> listed(["a"]), listed(["a", "b", "c"])
+    ('a', 'a, b or c')
+    """
     names = list(names)
     return " or ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
 

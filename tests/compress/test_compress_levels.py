@@ -25,14 +25,6 @@ def test_an_arms_name_reads_back(level):
     assert (again.strategy, again.level) == (choice.strategy, level)
 
 
-def test_levels_sort_by_how_much_they_keep():
-    levels = map(Level.of, ["10%", 1000, "2%", 50])
-    ordered = [50, 1000, "2%", "10%"]
-    assert [
-        level.plain for level in sorted(levels, key=lambda level: level.order)
-    ] == ordered
-
-
 TAKES_NO_K = {
     "dense",
     "qsgd",

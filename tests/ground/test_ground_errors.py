@@ -9,7 +9,7 @@ import pytest
 import simpy
 
 from simfed import InputError, InputErrors, RunFailed
-from simfed.ground.errors import did_you_mean, listed, unwrap_error
+from simfed.ground.errors import unwrap_error
 
 
 def test_the_sentence():
@@ -35,12 +35,6 @@ def test_errors_cross_processes():
     several = pickle.loads(pickle.dumps(InputErrors([error, error])))
     assert str(several).count("\n") == 1
     assert several.exit_code == 2
-
-
-def test_small_words():
-    assert listed(["a"]) == "a"
-    assert listed(["a", "b", "c"]) == "a, b or c"
-    assert did_you_mean("zzz", ["top-k"]) is None
 
 
 def test_what_a_process_raised_is_not_behind_itself():

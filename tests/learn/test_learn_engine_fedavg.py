@@ -41,17 +41,22 @@ def test_a_round_is_the_sample_weighted_mean_of_local_training(name):
     assert outcome.shared_loss == outcome.shared_loss_before == {}
 
 
-def test_rewards_have_a_local_term_only():
-    made = scenario(
-        compression={"k": 200, "strategies": ["top-k", "random-k"]},
-        policy={"kind": "ascend"},
+def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix():
+    host = Host(scenario(evaluation={"every": 1, "clients": True}))
+    outcome, data = host.play(1, [0, 2]), host.data
+    tested = outcome.evaluation["a"]
+    model = with_weights(
+        Textbook(host.scenario).module("a"), host.array("server/a/weights")
     )
-    assert made.safeguard.rollback is None
-    for played in Host(made).rounds():
-        assert len(played.arms) == len(played.rewards) == 4
-        for client, reward in played.rewards.items():
-            before, after = played.outcome.local_loss[f"{client}/{played.round}"]
-            assert reward == pytest.approx(0.4 * (before - after))
+    right = answers(model, data.test_samples).argmax(1) == data.test_labels
+    of_class = [right[data.test_labels == k].float().mean().item() for k in range(4)]
+    assert sorted(outcome.clients) == list(range(6))  # whether or not they took part
+    for client, evaluation in outcome.clients.items():
+        owned = data.at(data.owned[client])[1]
+        mix = np.bincount(owned, minlength=4) / len(owned)
+        assert evaluation.own_accuracy == pytest.approx(float(mix @ of_class), abs=1e-6)
+        assert evaluation.accuracy == pytest.approx(tested.accuracy)
+        assert evaluation.loss == pytest.approx(tested.loss, rel=1e-6)
 
 
 def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own():
@@ -75,21 +80,3 @@ def test_two_uploads_of_a_client_in_one_merge_have_losses_of_their_own():
     # of the initial models, and of those that the first merge made
     assert before_late != before
     assert second.local_loss["1/2"][0] == first.local_loss["1/1"][1]
-
-
-def test_a_shared_model_is_also_evaluated_in_every_clients_own_label_mix():
-    host = Host(scenario(evaluation={"every": 1, "clients": True}))
-    outcome, data = host.play(1, [0, 2]), host.data
-    tested = outcome.evaluation["a"]
-    model = with_weights(
-        Textbook(host.scenario).module("a"), host.array("server/a/weights")
-    )
-    right = answers(model, data.test_samples).argmax(1) == data.test_labels
-    of_class = [right[data.test_labels == k].float().mean().item() for k in range(4)]
-    assert sorted(outcome.clients) == list(range(6))  # whether or not they took part
-    for client, evaluation in outcome.clients.items():
-        owned = data.at(data.owned[client])[1]
-        mix = np.bincount(owned, minlength=4) / len(owned)
-        assert evaluation.own_accuracy == pytest.approx(float(mix @ of_class), abs=1e-6)
-        assert evaluation.accuracy == pytest.approx(tested.accuracy)
-        assert evaluation.loss == pytest.approx(tested.loss, rel=1e-6)

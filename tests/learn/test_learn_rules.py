@@ -160,10 +160,11 @@ def test_a_median_counts_no_samples_and_late_uploads_shorten_its_step(weight):
     assert_close(step, weight * torch.from_numpy(np.median(rows, 0)))
 
 
-def test_fewer_uploads_than_the_rule_needs_leave_the_prototype_as_it_is():
-    host = Host(MEDIAN)
+@pytest.mark.parametrize("rule", ["median", {"krum": 0}], ids=str)
+def test_fewer_uploads_than_the_rule_needs_leave_the_prototype_as_it_is(rule):
+    host = Host(scenario("fedavg", aggregation={"rule": rule}))
     before, two = host.array("server/a/weights"), [host.task(1, c).who for c in (0, 1)]
-    assert host.tasks.server_work(two, 1)[0].quantity == "handling"  # and no median
+    assert host.tasks.server_work(two, 1)[0].quantity == "handling"  # and no rule
     for round, clients in ((1, [0, 1]), (2, [])):
         host.play(round, clients)
         assert torch.equal(host.array("server/a/weights"), before)

@@ -62,27 +62,23 @@ def compare(world, models, class_means):
     torch.testing.assert_close(world.kept.server["means"], means, rtol=1e-5, atol=1e-6)
 
 
-def test_three_rounds_are_those_by_hand():
-    world = World(lenets(ONE, rounds=3))
-    for round in (1, 2, 3):
-        world.play(round)
-    models, _, class_means = by_hand(world, 3, width=42)
-    compare(world, models, class_means)
+def draw_projection(world):
+    drawn = world.book.generator("projection", "large")
+    return torch.randn(42, 84, generator=drawn) / 42**0.5
 
 
-@pytest.mark.parametrize("projection", ["fixed", "trained"])
-def test_widths_that_differ_are_projected(projection):
-    world = World(lenets({**ONE, "projection": projection}, mixed=True))
+@pytest.mark.parametrize("projection", [None, "fixed", "trained"])
+def test_rounds_are_those_by_hand_and_widths_that_differ_are_projected(projection):
+    world = World(
+        lenets({**ONE, "projection": projection or "fixed"}, mixed=bool(projection))
+    )
     for round in (1, 2):
         world.play(round)
-    drawn = (
-        torch.randn(42, 84, generator=world.book.generator("projection", "large"))
-        / 42**0.5
-    )
-    matrices = {2: drawn}
-    if projection == "trained":
-        matrices |= {0: torch.eye(42), 1: torch.eye(42)}
+    drawn = draw_projection(world)
+    matrices = {2: drawn} if projection else {}
     trained = projection == "trained"
+    if trained:
+        matrices |= {0: torch.eye(42), 1: torch.eye(42)}
     models, adapters, class_means = by_hand(
         world, 2, width=42, matrices=matrices, trained=trained
     )
@@ -112,10 +108,7 @@ def test_the_nearest_mean_is_the_one_of_least_distance(kind, projection):
         if "adapter" in own:
             e = e @ own["adapter"].view(42, -1).T
         elif e.shape[1] == 84:
-            drawn = torch.randn(
-                42, 84, generator=world.book.generator("projection", "large")
-            )
-            e = e @ (drawn / 42**0.5).T
+            e = e @ draw_projection(world).T
         far = torch.stack([(e - mean).square().sum(1) for mean in sent["means"]], 1)
         far[:, sent["known"] == 0] = torch.inf
         evaluated = world.method.model(world.kept.server, own, who)

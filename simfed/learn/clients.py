@@ -272,26 +272,28 @@ class Bench:
                 for order, values, state in zip(orders, sent, states, strict=True)
             ]
         done = []
-        for at, (changes, sizes, state) in enumerate(encoded):
-            _, own, loss = trained[at]
+        for (changes, sizes, state), (_, own, loss), before in zip(
+            encoded, trained, losses, strict=True
+        ):
             arrived = ArrivedValues(changes)
-            own = self.method.sent(own, arrived)
-            result = Result(arrived, sizes, loss, losses.get(at))
+            own = method.sent(own, arrived)
+            result = Result(arrived, sizes, loss, before)
             done.append((result, state._replace(own=own)))
         return done
 
     def _measure_first(
         self, orders: Sequence[Order], states: Sequence[ClientState]
-    ) -> dict[int, Tensor]:
-        """Return place of an order → f_n before it, where that is asked for."""
+    ) -> list[Tensor | None]:
+        """Return f_n before each order; None where it is not asked for."""
         with self._telling_apart("local_losses"):
-            return {
-                at: self.kit.own_loss(
-                    *self.question(order.task, order.measured, states[at].own)
+            return [
+                None
+                if order.measured is None
+                else self.kit.own_loss(
+                    *self.question(order.task, order.measured, state.own)
                 )
-                for at, order in enumerate(orders)
-                if order.measured is not None
-            }
+                for order, state in zip(orders, states, strict=True)
+            ]
 
     def question(
         self, task: Task, model: Values, own: State | None

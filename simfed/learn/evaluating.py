@@ -7,8 +7,8 @@ sample, `simfed.learn.mixes` and the objective know.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 from typing import Any
 
 from torch import Tensor
@@ -117,13 +117,13 @@ class Evaluating:
                 if self._tasks.who(client).prototype == name
             ]
             if mine:
-                accuracy = math.fsum(one.accuracy for one in mine) / len(mine)
-                loss = math.fsum(one.loss for one in mine) / len(mine)
+                accuracy = fmean(one.accuracy for one in mine)
+                loss = fmean(one.loss for one in mine)
                 # what one lacks (a class that the test set has not) all lack
                 measures = {
                     key: None
                     if value is None
-                    else math.fsum(one.measures[key] or 0.0 for one in mine) / len(mine)
+                    else fmean(one.measures[key] or 0.0 for one in mine)
                     for key, value in mine[0].measures.items()
                     if not key.startswith("own_")
                 }

@@ -156,7 +156,6 @@ class Kit:
         self._local_losses = [policy.reward.local_loss for policy in policies]
         self._group_of = scenario.group_of_client()
         self._attacks = [group.attack for group in scenario.clients]
-        self._any_attack = any(self._attacks)
         self._epochs = LocalEpochs(scenario, streams)
 
     # ---- facts and randomness --------------------------------------------------------
@@ -267,7 +266,7 @@ class Kit:
         purpose = "batch" if epochs is None else "further batch"
         rng = self._streams(purpose, who.client, who.key(round))
         owned = self._data.owned[who.client]
-        if self._any_attack and self.attack_on(who.client, round) is not None:
+        if self.attack_on(who.client, round) is not None:
             owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
@@ -277,10 +276,9 @@ class Kit:
 
     def attack_on(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""
-        chosen = self._attacks[self._group_of[client]] if self._any_attack else None
-        return (
-            None if chosen is None or round < getattr(chosen, "from") else chosen.made
-        )
+        chosen = self._attacks[self._group_of[client]]
+        begun = chosen is not None and round >= getattr(chosen, "from")
+        return chosen.made if begun else None
 
     def _find_private(self) -> tuple[float, float]:
         """Return the clip of samples' gradients, and the deviation of their noise.

@@ -97,9 +97,11 @@ class ChangesDown:
     def _since(
         self, held: int | None, version: int, name: str
     ) -> list[tuple[bytes, Any]] | None:
-        """Return each change between the two versions.
+        """Return the changes of a field from one version to another.
 
-        They are there where they are known and less than the whole.
+        Each as its bytes and what its receiver must know of the codec's state. None
+        where one of them is not known any longer, or all are no less than the whole
+        field.
         """
         if held is None or name not in self._changes:
             return None

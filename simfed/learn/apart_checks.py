@@ -228,6 +228,7 @@ def check_shape(name: str, shape: Sequence[int], of_plan: Field, classes: int) -
 
 
 def _check_finite(name: str, values: np.ndarray) -> None:
+    """Refuse an array in which a number is NaN or infinite."""
     if not np.isfinite(values).all():
         bad = values[~np.isfinite(values)]
         raise InputError("finite numbers", where=name, got=f"{len(bad)} that are not")

@@ -435,7 +435,7 @@ class HostedWorkload:
                 self._gathers,
                 [edge.plain(arrays) for edge in self._lent.values()],
             ],
-            **({} if self._noisy is None else {"privacy": self._noisy.state()}),
+            **({} if self._noisy is None else {"privacy": self._noisy.plain()}),
             **self.held_models.plain(arrays),
         }
         return plain, arrays
@@ -629,7 +629,9 @@ class HostedWorkload:
         It is as one client with the samples of all.
         """
         for name, size in self.tasks.setting.prototypes.items():
-            mine = [u for n in range(len(edge.merged)) for u in edge.uploads(name, n)]
+            mine = [
+                u for n in range(len(edge.merged)) for u in edge.list_uploads(name, n)
+            ]
             if mine:
                 samples = sum(upload.task.who.samples for upload in mine)
                 who = Who(edge.task.client, name, size, samples, edge.task.who.turn)

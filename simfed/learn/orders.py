@@ -176,8 +176,13 @@ class EdgeUpload:
         """Bytes of what it forwards: whole vectors, whatever its clients uploaded."""
         return self.bytes
 
-    def uploads(self, prototype: str, merge: int) -> list[Order]:
-        """Return the uploads of a prototype that one of its merges took."""
+    def list_uploads(self, prototype: str, merge: int) -> list[Order]:
+        """Return the orders of a prototype that one of its merges took.
+
+        Args:
+            prototype: whose orders.
+            merge: its place among the merges, from 0.
+        """
         return [u for u in self.merged[merge] if u.task.prototype == prototype]
 
     def change(self, prototype: str, merge: int = -1) -> ArrivedValues:
@@ -185,7 +190,10 @@ class EdgeUpload:
 
         merge: its place among them; the last.
         """
-        mine, shares = self.uploads(prototype, merge), self.shares[merge][prototype]
+        mine, shares = (
+            self.list_uploads(prototype, merge),
+            self.shares[merge][prototype],
+        )
         return ArrivedValues(
             {name: _build_sum(name, mine, each) for name, each in shares.items()}
         )
@@ -197,7 +205,7 @@ class EdgeUpload:
         """
         merges = [n for n, shares in enumerate(self.shares) if prototype in shares]
         each = [self.change(prototype, merge) for merge in merges]
-        fields = self.uploads(prototype, merges[0])[0].task.plan.up
+        fields = self.list_uploads(prototype, merges[0])[0].task.plan.up
         return ArrivedValues(
             {
                 name: each[-1].change(name)

@@ -62,9 +62,12 @@ def pack(facts: Mapping[str, Plain], parts: Mapping[str, Part]) -> Parcel:
 
 
 def unpack(parcel: Parcel) -> tuple[dict[str, Plain], dict[str, Part]]:
-    """Return (facts, parts): the inverse of `pack`.
+    """Return facts and parts of a parcel: the inverse of `pack`.
 
-    Raises: `InputError` for what `pack` does not write.
+    Parts that a codec has written are bytes again, all others arrays.
+
+    Raises:
+        InputError: for what `pack` does not write.
     """
     facts = dict(parcel.facts)
     try:

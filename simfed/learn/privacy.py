@@ -100,12 +100,12 @@ class NoisyMeans:
             self._adapt_clip(self._adaptive, kit, below, len(by_client), round)
         return means
 
-    def state(self) -> Mapping[str, Plain]:
+    def plain(self) -> Mapping[str, Plain]:
         """Return what a checkpoint keeps of it."""
         return {"clip": self.clip}
 
     def restore(self, state: Mapping[str, Plain]) -> None:
-        """Take up what `state` returned."""
+        """Take up what `plain` returned."""
         self.clip = state["clip"]
 
     def _sum_changes(self, kit: Kit, mine: Sequence[Arrival]) -> tuple[Change, float]:

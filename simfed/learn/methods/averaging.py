@@ -127,7 +127,7 @@ def compute_shares(weights: Sequence[float]) -> list[float]:
 
 
 def by_prototype(arrivals: Sequence[Arrival]) -> dict[str, list[Arrival]]:
-    """Return the arrivals of each prototype that has any, in their order."""
+    """Return prototype → its arrivals, in the order given; only those that have any."""
     groups: dict[str, list[Arrival]] = {}
     for arrival in arrivals:
         groups.setdefault(arrival.who.prototype, []).append(arrival)

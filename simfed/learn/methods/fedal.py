@@ -341,7 +341,7 @@ class FedAL(Personal):
 def _divergence(targets: Tensor, logits: Tensor) -> Tensor:
     """Return KL(softmax(targets) ‖ softmax(logits)), the mean over samples.
 
-    It is differentiable in the logits.
+    Both are (n, classes); it is differentiable in the logits.
     """
     import torch.nn.functional as F
 

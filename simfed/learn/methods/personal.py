@@ -66,7 +66,7 @@ class Part(NamedTuple):
         """Their parameters."""
         return sum(place.stop - place.start for place in self.places)
 
-    def of(self, flat: Tensor) -> Tensor:
+    def extract(self, flat: Tensor) -> Tensor:
         """Return this part of a model's flat vector, as a vector of its own."""
         import torch
 
@@ -76,7 +76,7 @@ class Part(NamedTuple):
         """Write the part into a model's flat vector, in place.
 
         Args:
-            values: (entries,), as `of` returns them.
+            values: (entries,), as `extract` returns them.
             flat: (d,).
         """
         start = 0
@@ -188,13 +188,13 @@ class PartlyPersonal(Averaging):
         """
         buffers = model["buffers"][:0] if self.keeps_buffers else model["buffers"]
         return {
-            "weights": self.parts(size).shared.of(model["weights"]),
+            "weights": self.parts(size).shared.extract(model["weights"]),
             "buffers": buffers,
         }
 
     def own(self, size: Size, model: Values) -> State:
         """Return what a client keeps of a model: its layers, and maybe statistics."""
-        weights = {"weights": self.parts(size).kept.of(model["weights"])}
+        weights = {"weights": self.parts(size).kept.extract(model["weights"])}
         return (
             {**weights, "buffers": model["buffers"]} if self.keeps_buffers else weights
         )

@@ -2,8 +2,6 @@
 
 import pytest
 import torch
-from engine_worlds import Host
-from textbook import scenario
 from torch import nn
 
 from simfed.learn.descent import Descent
@@ -42,17 +40,3 @@ def test_the_steps_are_those_of_torch(options):
         optimiser.step()
         descent.step(ours, gradient)
         torch.testing.assert_close(ours, theirs.detach(), rtol=1e-6, atol=1e-7)
-
-
-@pytest.mark.parametrize("method", ["fedkd", "fedavg"])
-def test_methods_use_the_optimiser_of_the_scenario(method):
-    def after(**options):
-        training = {"batch_size": 16, "learning_rate": 0.05, "local_steps": 3}
-        host = Host(scenario(method, training={**training, **options}))
-        host.play(1)
-        return host.array("server/a/weights")
-
-    plain = after()
-    for options in ({"momentum": 0.9}, {"optimizer": "adam"}, {"clip_norm": 1e-3}):
-        assert (after(**options) - plain).abs().max() > 1e-4
-    assert torch.equal(after(momentum=0.0), plain)

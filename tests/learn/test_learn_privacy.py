@@ -386,13 +386,10 @@ def test_poisson_batches_are_drawn_for_each_step():
     parts = -(-len(owned) // 8)
     assert len(batches) == 3 * parts
     assert all(np.isin(batch, owned).all() for batch in batches)
-    sizes = [
-        len(batch) for round in range(40) for batch in host.kit.batches(who, round)
-    ]
-    assert np.mean(sizes) == pytest.approx(len(owned) / parts, rel=0.05)
-    assert np.var(sizes) == pytest.approx(
-        len(owned) / parts * (1 - 1 / parts), rel=0.15
-    )
+    sizes = [len(each) for round in range(40) for each in host.kit.batches(who, round)]
+    mean = len(owned) / parts
+    assert np.mean(sizes) == pytest.approx(mean, rel=0.05)
+    assert np.var(sizes) == pytest.approx(mean * (1 - 1 / parts), rel=0.15)
 
 
 def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):

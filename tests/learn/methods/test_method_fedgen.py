@@ -67,21 +67,17 @@ def by_hand(world, rounds, head_only):
         losses.append(0.0)
         for _ in range(3):
             labels, noise, made = make(net.train(), shares, 6, drawn)
-            rows = []
-            for j, y in enumerate(labels.tolist()):
-                ensemble = torch.zeros(4)
-                for c in clients:
-                    head = with_weights(world.book.module("small"), trained[c]).fc3
-                    alpha = float(counts[c][y] / total[y])
-                    ensemble = ensemble + alpha * F.linear(
-                        made[j], head.weight.detach(), head.bias.detach()
-                    )
-                rows.append(ensemble)
-            loss = F.cross_entropy(torch.stack(rows), labels)
+            ensemble = 0.0
+            for c in clients:
+                head = with_weights(world.book.module("small"), trained[c]).fc3
+                alpha = (counts[c] / total)[labels, None]
+                ensemble = ensemble + alpha * head.requires_grad_(False)(made)
+            loss = F.cross_entropy(ensemble, labels)
+            both = list(zip(noise, made, strict=True))
             pairs = [
                 (a - b).square().mean() * (g - h).abs().mean()
-                for a, g in zip(noise, made, strict=True)
-                for b, h in zip(noise, made, strict=True)
+                for a, g in both
+                for b, h in both
             ]
             alike = torch.exp(-sum(pairs) / len(pairs))
             optimiser.zero_grad()

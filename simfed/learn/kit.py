@@ -86,13 +86,6 @@ class Batch(NamedTuple):
     in its weights."""
 
 
-class Passed(NamedTuple):
-    """The results of samples that went through a model."""
-
-    logits: Tensor
-    embeddings: Tensor
-
-
 Loss = Callable[[Batch], Tensor]
 """A scalar to be minimised, differentiable in logits and embeddings."""
 
@@ -562,20 +555,20 @@ class Kit:
 
     def forward(
         self, prototype: str, model: Values, samples: Tensor, *, training: bool = False
-    ) -> Passed:
-        """Return logits and embeddings, differentiable in `model["weights"]`.
+    ) -> Tensor:
+        """Return logits (n, classes), differentiable in `model["weights"]`.
 
         They are for losses of several models.
 
         In training mode, batch norm uses the batch's statistics and moves
         `model["buffers"]`, in place.
         """
-        seat = self._seats[prototype]
-        module = seat.flat.module.train(training)
-        values = seat.flat.named(model["weights"], model["buffers"])
-        with seat.listening() as heard:
-            logits = functional_call(module, values, (samples,))
-        return Passed(logits, heard[-1])
+        flat = self._seats[prototype].flat
+        values = flat.named(model["weights"], model["buffers"])
+        logits: Tensor = functional_call(
+            flat.module.train(training), values, (samples,)
+        )
+        return logits
 
     def head(self, prototype: str, model: Values) -> tuple[Tensor, Tensor]:
         """Return weight and bias of the last linear layer, as views.

@@ -197,7 +197,7 @@ class FedAL(Personal):
 
         def loss(batch: Batch) -> Tensor:
             with torch.no_grad():
-                anchored = kit.forward(who.prototype, anchor, batch.samples).logits
+                anchored = kit.forward(who.prototype, anchor, batch.samples)
             value = F.cross_entropy(batch.logits, batch.labels)
             return value + self.forgetting * _divergence(anchored, batch.logits)
 
@@ -227,7 +227,7 @@ class FedAL(Personal):
 
         def loss(leaf: Tensor, at: Tensor) -> Tensor:
             at_leaf = {"weights": leaf, "buffers": model["buffers"]}
-            logits = kit.forward(who.prototype, at_leaf, samples[at]).logits
+            logits = kit.forward(who.prototype, at_leaf, samples[at])
             value = _divergence(down["mean"][at], logits)
             misled: Tensor = (down["feedback"][at] * logits).sum()
             value = value + self.adversarial * misled / len(at)

@@ -212,10 +212,9 @@ class FedKDMutual(Ranged, Method):
                 for key, model in models.items():
                     leaves[key] = model["weights"].clone().requires_grad_()
                     at_leaf = {**model, "weights": leaves[key]}
-                    passed = kit.forward(
+                    logits[key] = kit.forward(
                         prototypes[key], at_leaf, samples, training=True
                     )
-                    logits[key] = passed.logits
                     own_losses[key] = F.cross_entropy(logits[key], labels)
                 log_targets = {
                     key: z.detach().log_softmax(1) for key, z in logits.items()

@@ -79,8 +79,6 @@ class Batch(NamedTuple):
     """(n, features): what goes into the last linear layer."""
     labels: Tensor
     samples: Tensor
-    step: int
-    """0, 1, … within the participation."""
     head: Callable[[Tensor], Tensor]
     """The model's last linear layer as it is now: embeddings → logits, differentiable
     in its weights."""
@@ -771,7 +769,7 @@ class _Seat:
         self._name = spec.name(name)
 
     def differentiate(
-        self, loss: Loss, samples: Tensor, labels: Tensor, step: int, gradient: Tensor
+        self, loss: Loss, samples: Tensor, labels: Tensor, gradient: Tensor
     ) -> Tensor:
         """Return the value of a method's own loss.
 
@@ -783,7 +781,7 @@ class _Seat:
         with self.listening() as heard:
             logits = module(samples)
             head = cast(nn.Linear, find_last_linear(module))
-            value = loss(Batch(logits, heard[-1], labels, samples, step, head))
+            value = loss(Batch(logits, heard[-1], labels, samples, head))
         value.backward()
         self.flat.accumulate_into(None)
         return value.detach()

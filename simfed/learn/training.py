@@ -139,7 +139,7 @@ class Trainer:
         batches: Sequence[Positions],
         rate: float,
         *,
-        differentiate: Callable[[Tensor, Tensor, int, Tensor], Tensor] | None = None,
+        differentiate: Callable[[Tensor, Tensor, Tensor], Tensor] | None = None,
         corrections: Sequence[Callable[[Tensor], Tensor]] = (),
         private: PrivateSteps | None = None,
         fixed: Sequence[slice] = (),
@@ -149,8 +149,8 @@ class Trainer:
         Args:
             batches: positions of the samples of each step.
             rate: learning rate.
-            differentiate: (samples, labels, step, gradient) → a loss, whose gradient is
-                added to `gradient`; None: the task's own.
+            differentiate: (samples, labels, gradient) → a loss, whose gradient is added
+                to `gradient`; None: the task's own.
             corrections: weights → what is added to each step's gradient.
             private: DP-SGD in place of a batch's mean gradient.
             fixed: places of weights that no step moves, and that count in no gradient's
@@ -161,15 +161,12 @@ class Trainer:
         descent = Descent(self._training, rate)
         gradient = torch.empty_like(weights)
         losses = []
-        for step, positions in enumerate(batches):
+        differentiate = differentiate or partial(self._differentiate, private=private)
+        for positions in batches:
             samples, labels = self._data.at(positions)
             gradient.zero_()
             with self._model.hold(fixed):
-                if differentiate is None:
-                    loss = self._differentiate(samples, labels, gradient, private)
-                else:
-                    loss = differentiate(samples, labels, step, gradient)
-            losses.append(loss)
+                losses.append(differentiate(samples, labels, gradient))
             for correction in corrections:
                 gradient += correction(weights)
             for place in fixed:

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from textbook import Textbook, flat, gradients
 
 from simfed.compress import PeriodicK, RandomK
-from simfed.ground.registry import registry
 from simfed.learn.federation import draw_probe
 from simfed.policy import gain, reward
+from simfed.tasks.tasks import make_policy_maker
 
 
 def statistics(model):
@@ -48,14 +48,10 @@ class ReferenceLoop(Textbook):
         self.residuals, self.periods = {}, {}
         self.accepted, self.held, self.history = None, None, []
         self.rollbacks, self.forced = 0, None
-        self.policies = {}
-        for c, index in enumerate(scenario.group_of_client()):
-            policy = scenario.policy_of_group(scenario.clients[index])
-            self.policies[c] = registry("policy").get(policy.kind)(
-                scenario.compression.strategies,
-                reward_range=policy.reward.clip,
-                **policy.options,
-            )
+        self.policies = [
+            make_policy_maker(scenario, scenario.clients[group])()
+            for group in scenario.group_of_client()
+        ]
 
     # ---- pieces ----------------------------------------------------------------------
 
@@ -138,7 +134,7 @@ class ReferenceLoop(Textbook):
 
     def own_losses(self):
         """f_n of every client, where a policy learns from it."""
-        if not any(policy.learns for policy in self.policies.values()):
+        if not any(policy.learns for policy in self.policies):
             return {}
         return {
             c: self.own_loss(c, self.models[n]) for c, n in enumerate(self.prototypes)

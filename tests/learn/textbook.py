@@ -249,6 +249,11 @@ def assert_close(actual, expected, tolerance=1e-6):
     )
 
 
+def assert_same(actual, expected):
+    """Equal up to float32 rounding, entry by entry."""
+    torch.testing.assert_close(actual, expected.detach(), rtol=1e-5, atol=2e-6)
+
+
 def who(client=0, prototype="a", samples=10, size=None):
     return Who(
         client, prototype, size or Size("logistic-regression", 3, 0, 2, 4), samples

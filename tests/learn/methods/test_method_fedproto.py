@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import World, embed, flat, lenets, step
+from textbook import World, assert_same, embed, flat, lenets, step
 
 from simfed import InputError
 from simfed.ground import Size
@@ -55,11 +55,9 @@ def by_hand(world, rounds, *, width, matrices=None, trained=False):
 
 def compare(world, models, class_means):
     for c, model in models.items():
-        torch.testing.assert_close(
-            world.kept.own[c]["weights"], flat(model), rtol=1e-5, atol=1e-6
-        )
+        assert_same(world.kept.own[c]["weights"], flat(model))
     means = torch.stack([class_means[j] for j in sorted(class_means)])
-    torch.testing.assert_close(world.kept.server["means"], means, rtol=1e-5, atol=1e-6)
+    assert_same(world.kept.server["means"], means)
 
 
 def draw_projection(world):
@@ -87,7 +85,7 @@ def test_rounds_are_those_by_hand_and_widths_that_differ_are_projected(projectio
         assert not torch.equal(adapters[2], drawn)
         for c, adapter in adapters.items():
             learned = world.kept.own[c]["adapter"]
-            torch.testing.assert_close(learned, adapter.flatten(), rtol=1e-5, atol=1e-6)
+            assert_same(learned, adapter.flatten())
 
 
 @pytest.mark.parametrize("projection", ["fixed", "trained"])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from textbook import World, lenets, linear_layers
+from textbook import World, assert_same, lenets, linear_layers
 
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
 
@@ -65,7 +65,5 @@ def test_prototypes_are_those_by_hand(most):
     for round in (1, 2):
         outcome = world.play(round)
         expected = hand.merge(world.uploads, round, most)
-        torch.testing.assert_close(
-            world.kept.server["means"], expected, rtol=1e-5, atol=2e-6
-        )
+        assert_same(world.kept.server["means"], expected)
         assert set(outcome.losses["large"]) == {"distance", "contrastive_loss"}

@@ -182,7 +182,8 @@ class Elsewhere:
             parcel: what `RealClient.work` answered, or a stranger's bytes.
 
         Raises:
-            InputError: for one that no client's end makes; nothing was changed then.
+            InputError: for one that no client's end makes; its order has no result
+                then.
         """
         task, setting = order.task, self._bench.tasks.setting
         facts, parts = unpack(parcel)

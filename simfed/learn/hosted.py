@@ -294,7 +294,8 @@ class HostedWorkload:
 
         Args:
             round: from 1.
-            contributions: orders or edge uploads under way; none: nothing is learned.
+            contributions: orders or edge uploads under way; none: nothing is learned,
+                but for noise under privacy of clients.
             weights: of each, by the server mode; empty: 1.
 
         Returns:

@@ -6,7 +6,6 @@ And the facts that tie rounds together.
 from __future__ import annotations
 
 import engine_worlds as tiny
-import numpy as np
 import pytest
 import torch
 from engine_worlds import Host
@@ -55,6 +54,7 @@ SCENARIOS = {
     "distillation": {
         "distillation": {"learning_rate": 0.1, "steps": 2, "temperature": 2.0}
     },
+    "all samples in a batch": {"training": {"batch_size": 100_000}},
     "schedule": {"training": {"batch_size": 16, "schedule": {"kind": "inverse-sqrt"}}},
     "public subset": {
         "dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}
@@ -227,22 +227,13 @@ def test_learning_that_diverged_names_the_client(monkeypatch):
 
 
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
-    causal, printed = (
-        list(
-            Host(
-                tiny.scenario(
-                    rounds=4,
-                    seed=3,
-                    policy={
-                        "kind": "exp3",
-                        "mixing": 1.0,  # uniformly random whatever the rewards
-                        "reward": {"local_loss": {"credit": credit, "samples": 40}},
-                    },
-                )
-            ).rounds()
-        )
-        for credit in ("causal", "as-printed")
-    )
+    def rounds(credit):
+        reward = {"local_loss": {"credit": credit, "samples": 40}}
+        # uniformly random whatever the rewards
+        policy = {"kind": "exp3", "mixing": 1.0, "reward": reward}
+        return list(Host(tiny.scenario(rounds=4, seed=3, policy=policy)).rounds())
+
+    causal, printed = rounds("causal"), rounds("as-printed")
     for client in range(4):
         before, after = printed[0].outcome.local_loss[f"{client}/1"]
         assert before == after
@@ -290,14 +281,6 @@ def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
     assert set(rounds[0].outcome.local_loss) == {"1/1", "3/1"}
     rounds = list(Host(scenario, learns=False).rounds())
     assert not rounds[0].outcome.local_loss
-
-
-def test_a_client_with_fewer_samples_than_a_batch_uses_all_of_them():
-    scenario = tiny.scenario(training={"batch_size": 100_000})
-    work = Host(scenario)
-    batches = work.kit.batches(work.tasks.who(0), 1)
-    assert len(batches) == 1
-    assert np.array_equal(batches[0], work.data.owned[0])
 
 
 # ---- data ----------------------------------------------------------------------------

@@ -361,12 +361,6 @@ def test_with_whole_batches_and_no_clip_it_is_descent_on_all_samples():
 NOISY = {"level": "sample", "clip": 1.0, "noise": 1.0}
 
 
-def test_noise_of_steps_is_keyed_by_client_and_round():
-    first = weights_after(scenario(NOISY))
-    assert torch.equal(first, weights_after(scenario(NOISY)))
-    assert not torch.equal(first, weights_after(scenario({**NOISY, "noise": 2.0})))
-
-
 def test_the_noise_of_a_step_is_that_of_the_expected_batch():
     """One client, one step at rate 1/4 of 400 samples, a tiny clip: z·S·η/100."""
     made = scenario(

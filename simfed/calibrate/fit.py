@@ -145,10 +145,7 @@ def _compute_log_errors(
 
     A law may say 0 s where rows contradict each other.
     """
-    return _log(law.seconds(parameters, sample.size) / sample.seconds)
-
-
-def _log(ratios: Floats) -> Floats:
+    ratios = law.seconds(parameters, sample.size) / sample.seconds
     return np.asarray(np.log(np.maximum(ratios, 1e-12)))
 
 

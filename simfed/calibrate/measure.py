@@ -126,6 +126,11 @@ class MeasurementPlan:
     """Training steps in a row, of which a measurement is the mean."""
 
     @property
+    def clock(self) -> str:
+        """`cpu` where processor time is what the one thread took, else `wall`."""
+        return "cpu" if self.device == "cpu" and self.threads == 1 else "wall"
+
+    @property
     def manner(self) -> str:
         """The way calls are made, in words."""
         words = [f"rested {self.pace_s:g} s and cold" if self.pace_s else "in a loop"]
@@ -211,7 +216,7 @@ def measure(
     total, new = sum(sum(times.values()) for *_, times in todo), 0
     common = {
         "session": _format_now(),
-        "clock": "cpu" if _is_alone_on_a_cpu(plan) else "wall",
+        "clock": plan.clock,
         **machine,
     }
     threads = torch.get_num_threads()
@@ -375,11 +380,6 @@ def _check_plan(plan: MeasurementPlan) -> None:
     raise InputError(allowed, where="--only", got=got, hint=hint)
 
 
-def _is_alone_on_a_cpu(plan: MeasurementPlan) -> bool:
-    """Return whether processor time is the time that the one thread took."""
-    return plan.device == "cpu" and plan.threads == 1
-
-
 def _count_measured(
     out: Path, machine: dict[str, str], plan: MeasurementPlan
 ) -> Counter[_CaseKey]:
@@ -514,9 +514,7 @@ class ModelBench:
             samples.
         """
         self._plan = plan
-        self.clock = (
-            time.process_time if _is_alone_on_a_cpu(plan) else time.perf_counter
-        )
+        self.clock = time.process_time if plan.clock == "cpu" else time.perf_counter
         self._rng = np.random.default_rng(0)
         draw = torch.Generator().manual_seed(0)
         count, public = max([_FILLER, *plan.batches]), max([1, *plan.samples])

@@ -149,7 +149,10 @@ def fit_profile(
         fitted = {
             k: choose_law(laws, x) for k, x in of_work.items() if len(x.groups) >= 2
         }
-        repeats = {key: _find_fewest_repeats(table, key) for key in of_work}
+        repeats = {
+            key: min(Counter(row.size for row in table.rows_of(key)).values())
+            for key in of_work
+        }
         reports = _report_curves(of_work, fitted, between.get(quantity, 0.0), repeats)
         across = _fit_across_models(quantity, table, models)
         document[quantity] = _build_work_node(reports, of_work, across, kind)
@@ -171,11 +174,6 @@ def fit_profile(
     ]
     notes += _list_shape_notes(table, shapes)
     return Calibration(document, tuple(curves), tuple(notes))
-
-
-def _find_fewest_repeats(table: MeasuredRows, key: Key) -> int:
-    """Rows of the size of a curve that has the fewest."""
-    return min(Counter(row.size for row in table.rows_of(key)).values())
 
 
 def _list_law_notes(curves: Sequence[CurveReport]) -> list[str]:

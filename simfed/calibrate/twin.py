@@ -45,6 +45,8 @@ _STAND_INS = (
 _DATASET = "mnist-mini"
 _NO_WORK = ("round", "server", "waiting")
 """Phases in which no client is at work."""
+_POWERED = ("training", "compression", "uplink", "downlink", "idle")
+"""Phases that can take time, in the words of a profile's `power`."""
 _LEAST_CV = 1e-9
 """Rounding errors of instants are no scatter."""
 _VARIED = 1.5
@@ -311,8 +313,9 @@ class Twin:
                 for name, by_model in seconds.items()
             },
             "power": {
-                phase: (f"{watts:.6g} W")
-                for phase, watts in self._all_power_w().items()
+                # what was not logged takes the least of what was
+                phase: f"{self.power_w.get(phase, min(self.power_w.values())):.6g} W"
+                for phase in _POWERED
             },
         }
 
@@ -323,15 +326,6 @@ class Twin:
         """
         training_s = self.training_share * self.work_s
         return {"training": training_s, "handling": self.work_s - training_s}
-
-    def _all_power_w(self) -> dict[str, float]:
-        """Watts of every phase that can take time.
-
-        What was not logged takes the least of those that were.
-        """
-        least_w = min(self.power_w.values())
-        phases = ("training", "compression", "uplink", "downlink", "idle")
-        return {phase: self.power_w.get(phase, least_w) for phase in phases}
 
     def describe_rounds(self) -> str:
         """Return which rounds were fitted and how long they were."""

@@ -229,7 +229,7 @@ def deployed(
         if told is not None:
             told(host, port)
 
-    listening = listening or Listening(patience=QUICK, join_s=300.0)
+    listening = listening or at_a_port(port=0)
     try:
         with slowed(**(slow or {})):
             real = serve(
@@ -257,6 +257,20 @@ def free_port():
     """One that nobody listens on now."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return free.getsockname()[1]
+
+
+def at_a_port(**more):
+    """A server's place, which waits as long as a busy machine needs."""
+    usual = {"port": free_port(), "patience": QUICK, "join_s": 300.0}
+    return Listening(**{**usual, **more})
+
+
+def serving(plan, folder):
+    """An address, and the words of a command that serves a scenario there."""
+    file, where = folder / "plan.yaml", f"127.0.0.1:{free_port()}"
+    file.write_text(simfed.scenario.dump_scenario(plan))
+    out = ["--out", str(folder / "real"), "--no-figures"]
+    return where, ["serve", str(file), "--listen", where, *out]
 
 
 def command(*arguments):

@@ -10,7 +10,7 @@ from test_deploy_loopback import CHANGES
 
 import simfed
 from simfed import RunFailed
-from simfed.deploy import Listening, Patience, serve
+from simfed.deploy import Patience, serve
 from simfed.deploy.playing import Remote
 from simfed.verify import verify
 
@@ -78,7 +78,7 @@ def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(
     Without one they forget what they left unsent in the run that no longer counts.
     """
     plan = worlds.scenario(rounds=5, checkpoint={"every": 2}, **changes)
-    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
+    listening = worlds.at_a_port()
 
     def stop(round, time_s, accuracy):
         if round == stops_after:
@@ -141,7 +141,7 @@ def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
         policy={"kind": "uniform", "strategy": "top-k"},
         aggregation={"mode": "asynchronous", "concurrency": 3},
     )
-    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
+    listening = worlds.at_a_port()
     merged = threading.Event()
 
     def stop(round, time_s, accuracy):
@@ -168,23 +168,10 @@ def under_way(end):
 @pytest.mark.long
 def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_path):
     plan = worlds.scenario(rounds=30, checkpoint={"every": 1}, method="fedprox")
-    file = tmp_path / "plan.yaml"
-    file.write_text(simfed.scenario.dump_scenario(plan))
-    port = worlds.free_port()
+    where, serve = worlds.serving(plan, tmp_path)
     clients = [
-        worlds.command(
-            "join", f"127.0.0.1:{port}", "--client", str(n), "--patience", "60"
-        )
+        worlds.command("join", where, "--client", str(n), "--patience", "60")
         for n in range(3)
-    ]
-    serve = [
-        "serve",
-        str(file),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--out",
-        str(tmp_path / "real"),
-        "--no-figures",
     ]
     try:
         server = worlds.command(*serve)
@@ -209,21 +196,11 @@ def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tm
 @pytest.mark.long
 def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
     plan = worlds.scenario(rounds=120, method="fedprox", evaluation={"every": 40})
-    file = tmp_path / "plan.yaml"
-    file.write_text(simfed.scenario.dump_scenario(plan))
-    port = worlds.free_port()
-    server = worlds.command(
-        "serve",
-        str(file),
-        "--listen",
-        f"127.0.0.1:{port}",
-        "--out",
-        str(tmp_path / "real"),
-        "--no-figures",
-    )
+    where, serve = worlds.serving(plan, tmp_path)
+    server = worlds.command(*serve)
 
     def client(number):
-        return worlds.command("join", f"127.0.0.1:{port}", "--client", str(number))
+        return worlds.command("join", where, "--client", str(number))
 
     clients = [client(n) for n in range(3)]
     try:
@@ -249,7 +226,7 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
     """Its process stands still, as a laptop's does, longer than silence is borne."""
     plan = worlds.scenario(rounds=12, method="fedprox", evaluation={"every": 12})
     quick = Patience(silence_s=1.0, beat_s=0.2)
-    listening = Listening(port=worlds.free_port(), patience=quick, join_s=120.0)
+    listening = worlds.at_a_port(patience=quick)
     where = f"127.0.0.1:{listening.port}"
     sleeper = worlds.command("join", where, "--client", "1", "--patience", "120")
     crowd = worlds.Crowd((0, 2))
@@ -285,6 +262,6 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
 
 
 def test_a_server_to_which_nobody_comes_says_how_many_came(tmp_path):
-    listening = Listening(patience=worlds.QUICK, join_s=0.1)
+    listening = worlds.at_a_port(join_s=0.1)
     with pytest.raises(RunFailed, match=r"0 of 3 clients joined within 0\.1 s"):
         serve(worlds.scenario(), tmp_path / "run", listening=listening, progress=False)

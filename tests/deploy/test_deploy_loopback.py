@@ -250,28 +250,23 @@ def test_every_method_learns_the_bits_of_the_simulation(method):
     ids=str,
 )
 def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
+    assert_travels(strategy, "rice")
+
+
+def assert_travels(strategy, index_code):
     from simfed.compress import codec_from_spec
 
-    clients = [{"count": 3, "prototype": "small", "device": worlds.TIMES}]
     plan = worlds.scenario(
-        clients=clients,
-        compression={"k": 500, "strategies": [strategy], "index_code": "rice"},
+        clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],
+        compression={"k": 500, "strategies": [strategy], "index_code": index_code},
         policy={"kind": "uniform", "strategy": codec_from_spec(strategy).label},
     )
     worlds.assert_same_learning(worlds.deployed(plan), plan)
 
 
 def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
-    from simfed.compress import codec_from_spec
-
     layers = {"layers": {"*weight": "svd(1)", "*bias": "periodic-k@20%"}}
-    plan = worlds.scenario(
-        rounds=2,
-        clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],
-        compression={"k": 500, "strategies": [layers], "index_code": "seeded"},
-        policy={"kind": "uniform", "strategy": codec_from_spec(layers).label},
-    )
-    worlds.assert_same_learning(worlds.deployed(plan), plan)
+    assert_travels(layers, "seeded")
 
 
 @pytest.mark.long

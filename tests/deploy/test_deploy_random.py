@@ -10,7 +10,7 @@ import deploy_worlds as worlds
 import pytest
 
 from simfed import InputErrors, Interrupted
-from simfed.deploy import Listening, peers
+from simfed.deploy import peers
 from simfed.experiment import check_parts
 from simfed.ground.registry import registry
 from simfed.verify import verify
@@ -98,7 +98,7 @@ def test_a_random_deployment_is_whole(tmp_path, monkeypatch, seed):
     stops, cuts = rng.random() < 0.5, rng.random() < 0.3
     if cuts:
         cut_once(monkeypatch, rng.randrange(3), rng.uniform(0.2, 0.6))
-    listening = Listening(port=worlds.free_port(), patience=worlds.QUICK, join_s=300.0)
+    listening = worlds.at_a_port()
     crowd, stopped = worlds.Crowd(patience_s=4.0), threading.Event()
 
     def stop(round, time_s, accuracy):

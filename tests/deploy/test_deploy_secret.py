@@ -16,7 +16,7 @@ import pytest
 import simfed
 from simfed import InputError
 from simfed.cli import main
-from simfed.deploy import Gone, Listening, Refused, join, joining
+from simfed.deploy import Gone, Refused, join, joining
 from simfed.deploy.access import load_client_tls, load_server_tls
 from simfed.deploy.certificate import make_certificate
 
@@ -54,7 +54,7 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
             plain.end()
 
     server = load_server_tls(*made["ours"])
-    listening = Listening(patience=worlds.QUICK, join_s=300.0, tls=server, token=token)
+    listening = worlds.at_a_port(port=0, tls=server, token=token)
     crowd = worlds.Crowd(tls=ours, token=token)
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}

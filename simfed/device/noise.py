@@ -84,12 +84,9 @@ class Measured:
             return float(
                 np.interp(rng.random() * last, np.arange(last + 1), self.quantiles)
             )
-        normal, uniform, extra = (
-            rng.standard_normal(),
-            rng.random(),
-            rng.standard_exponential(),
-        )
-        straggles = uniform < self.probability
+        normal = rng.standard_normal()
+        straggles = rng.random() < self.probability
+        extra = rng.standard_exponential()
         return math.exp(self.sd_of(steps) * normal) * (
             1 + (self.excess * extra if straggles else 0.0)
         )
@@ -263,9 +260,5 @@ def _fit_law(factors: Floats) -> Measured:
     body, tail = densities(best)
     if plain_loss - loss(best) < 2 + 10 or np.sum(tail > body) < 3:
         return Measured(plain_sd)
-    sd, probability, excess = (
-        np.exp(best[0]),
-        0.5 / (1 + np.exp(-best[1])),
-        np.exp(best[2]),
-    )
-    return Measured(float(sd), float(probability), float(excess))
+    sd, excess = np.exp(best[0]), np.exp(best[2])
+    return Measured(float(sd), float(0.5 / (1 + np.exp(-best[1]))), float(excess))

@@ -532,20 +532,13 @@ class Profile:
         _, model, strategy = key
         there, here = self.measured_on[measured], self.models[model]
         if strategy and d != here.parameters:
-            text = (
-                f"d = {there.parameters:,}; at d = {d:,.0f} their seconds follow d "
-                f"and K"
-            )
-            self._note(
-                ("", model, f"{d:g}"), f"codecs of {model} were measured at {text}"
-            )
+            text = f"codecs of {model} were measured at d = {there.parameters:,}"
+            here_is = f"at d = {d:,.0f} their seconds follow d and K"
+            self._note(("", model, f"{d:g}"), f"{text}; {here_is}")
             return
         codecs = ", those of codecs d and K" if here.parameters else ""
-        text = (
-            f"{measured} was measured on {there}; on {here} its seconds follow "
-            f"FLOPs{codecs}"
-        )
-        self._note(("", model, ""), text)
+        text = f"{measured} was measured on {there}; on {here} its seconds follow"
+        self._note(("", model, ""), f"{text} FLOPs{codecs}")
 
     def _note(self, key: Key, text: str) -> None:
         """Add a warning, once for each key."""
@@ -609,10 +602,8 @@ class Profile:
                 "`assume: {auxiliary: 0 s}` beside it"
             )
         elif not of_quantity:
-            allowed, got = (
-                "seconds for this work, which this profile lacks",
-                f"model {model}",
-            )
+            allowed = "seconds for this work, which this profile lacks"
+            got = f"model {model}"
             if quantity == "private":  # 0 s would make privacy of samples cost no time
                 hint = (
                     "measure it with `calibrate measure --only private,compression`, "
@@ -624,10 +615,8 @@ class Profile:
             hint = did_you_mean(model, models)
         else:
             strategies = sorted({s for m, s in of_quantity if m == measured})
-            allowed, got = (
-                f"a strategy measured for {measured}: {listed(strategies)}",
-                strategy,
-            )
+            got = strategy
+            allowed = f"a strategy measured for {measured}: {listed(strategies)}"
             hint = did_you_mean(strategy, strategies)
             if _parse_codec(strategy) is not None:
                 lacking = [

@@ -61,10 +61,8 @@ class Load:
         if any(b <= a for a, b in zip(self.at_s, self.at_s[1:], strict=False)):
             raise InputError("instants that increase", where=where, got=list(self.at_s))
         if self.period_s <= self.at_s[-1]:
-            allowed, got = (
-                "a period longer than the trace's last instant",
-                f"{self.period_s:g} s",
-            )
+            allowed = "a period longer than the trace's last instant"
+            got = f"{self.period_s:g} s"
             raise InputError(allowed, where="background.period", got=got)
         if self.random_offset and math.isinf(self.period_s):
             raise InputError(

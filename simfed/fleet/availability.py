@@ -421,11 +421,8 @@ class PresenceTrace:
         self._changes: list[Floats | None] = [None] * len(intervals.ids)
         self._intervals = intervals
         keep = used[device]
-        starts, ends, device = (
-            intervals.from_s[keep],
-            self._ends_s(intervals)[keep],
-            device[keep],
-        )
+        starts, device = intervals.from_s[keep], device[keep]
+        ends = self._ends_s(intervals)[keep]
         self._starts_s = np.unique(starts[~self._goes_on(intervals, starts, device)])
         at_s, on = np.r_[starts, ends], np.repeat([True, False], len(starts))
         order = np.argsort(at_s, kind="stable")

@@ -411,8 +411,8 @@ def describe_forgotten_links(world: WorldSpec) -> list[str]:
     """
     return [
         f"clients[{i}].link is omitted: its {group.count:,} clients send and receive "
-        f"over links of "
-        "their own without limit or delay (`link: {}` says that this is meant)"
+        "over links of their own without limit or delay (`link: {}` says that this is "
+        "meant)"
         for i, group in enumerate(world.clients)
         if "link" not in group.model_fields_set
     ]

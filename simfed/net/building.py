@@ -597,10 +597,8 @@ def _place_in_cells(
             continue
         check_known(name, cells, "one of network.cells:", where=f"{where}.cell")
         if link.at is not None:
-            allowed, problem = (
-                f"no node beside cell {name}",
-                f"network.cells.{name}.at has it",
-            )
+            allowed = f"no node beside cell {name}"
+            problem = f"network.cells.{name}.at has it"
             raise InputError(allowed, where=f"{where}.at", got=link.at, problem=problem)
         members.add(name)
         placed.append(_place_link(link, cells[name], network.cells[name].at, where))
@@ -657,10 +655,8 @@ def _convert_trace(
     assert isinstance(trace, Trace)
     rates = np.asarray(trace.rates_bytes_per_s)
     if isinstance(technology, Wifi):
-        alone, weights = (
-            technology.alone(rates),
-            technology.weights(rates, mean_share)[way],
-        )
+        alone = technology.alone(rates)
+        weights = technology.weights(rates, mean_share)[way]
     else:
         alone, weights = rates, technology.weights(rates, mean_share)
     heard = replace(

@@ -223,9 +223,8 @@ class Wifi:
             turn_s = self._turn_s(frames, _PACKET_BYTES, rates)
             # without aggregation one turn for two segments, else one of half as many
             # frames
-            turns, acks = (
-                (1.0, np.maximum(frames / 2, 0.5)) if self.aggregation else (0.5, 1.0)
-            )
+            turns = 1.0 if self.aggregation else 0.5
+            acks = np.maximum(frames / 2, 0.5) if self.aggregation else 1.0
             acks_s = ACK_SHARE * turns * self._turn_s(acks, _ACK_PACKET_BYTES, rates)
             idle_s, collisions = _solve_contention(CONTENDERS)
             cost_s = (
@@ -353,11 +352,10 @@ def _solve_contention(stations: float) -> tuple[float, float]:
             collides * _WINDOW * sum((2 * collides) ** k for k in range(_DOUBLINGS))
         )
         sends = 2 / (_WINDOW + 1 + doubled)
-        low, high = (
-            (collides, high)
-            if 1 - (1 - sends) ** (stations - 1) > collides
-            else (low, collides)
-        )
+        if 1 - (1 - sends) ** (stations - 1) > collides:
+            low = collides
+        else:
+            high = collides
     busy = 1 - (1 - sends) ** stations
     success = stations * sends * (1 - sends) ** (stations - 1) / busy
     return (1 - busy) / (busy * success) * _SLOT_S, (1 - success) / success

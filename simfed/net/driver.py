@@ -352,8 +352,8 @@ class Network:
             why, who = "the trace of its latency has ended", "a message starts"
         link = self.topology.link_name(dead.link)
         raise RunFailed(
-            f"link {link}: at {dead.at_s:g} s {why}, and {who}; a trace with `end: "
-            f"loop` goes on"
+            f"link {link}: at {dead.at_s:g} s {why}, and {who}; "
+            "a trace with `end: loop` goes on"
         )
 
 

@@ -216,11 +216,10 @@ def graph(
                 for way in _WAYS
             )
             if up is None or down is None:
-                to_or_back, from_or_to = (
-                    ("to", "from") if up is None else ("back from", "to")
+                allowed = (
+                    f"a path {'to' if up is None else 'back from'} node {server!r}"
                 )
-                allowed = f"a path {to_or_back} node {server!r}"
-                got = f"none {from_or_to} its node {node!r}"
+                got = f"none {'from' if up is None else 'to'} its node {node!r}"
                 raise InputError(allowed, where=f"client-{client}", got=got)
             route_indices[owner] = network_routes.add(node, up, down)
         node_indices.append(route_indices[owner])
@@ -238,10 +237,8 @@ def _find_homes(node_of_client: Sequence[str | None], nodes: set[str]) -> list[s
         node = f"client-{client}" if attached is None else attached
         if node not in nodes:
             if attached is None:
-                allowed, problem = (
-                    "link.at, or a node of this name",
-                    ("it is attached to no node"),
-                )
+                allowed = "link.at, or a node of this name"
+                problem = "it is attached to no node"
                 raise InputError(allowed, where=node, problem=problem)
             allowed, hint = "a node of the network", did_you_mean(node, nodes)
             raise InputError(allowed, where=f"client-{client}", got=node, hint=hint)
@@ -280,10 +277,8 @@ def _resolve_routes(
         way = "up" if route[-1] == server else "down"
         hops = list(route) if way == "up" else list(route)[::-1]
         if hops[0] not in owners:
-            allowed, hint = (
-                "a client, or a node with clients",
-                did_you_mean(hops[0], owners),
-            )
+            hint = did_you_mean(hops[0], owners)
+            allowed = "a client, or a node with clients"
             raise InputError(allowed, where=place, got=hops[0], hint=hint)
         owner, node = owners[hops[0]]
         if isinstance(owner, int):  # its own link leads to its node, and is no line

@@ -505,11 +505,9 @@ class Allocator:
 
     def _move_all(self, source: Link, target: Link) -> None:
         """Make the own flows of `source` that cross `target` its own."""
-        few, other = (
-            (source, target)
-            if len(source.flows) < len(target.flows)
-            else (target, source)
-        )
+        few, other = source, target
+        if len(source.flows) >= len(target.flows):
+            few, other = target, source
         for flow in [f for f in few.flows if f.owner is source and f in other.flows]:
             self._release(flow)
             self._bind(flow, target)

@@ -410,10 +410,8 @@ class Topology:
                 raise InputError("a client", where=f"cell {cell.name}", problem=problem)
             if (self._air_of_clients[0, members] >= 0).any():
                 got = int(members[self._air_of_clients[0, members] >= 0][0])
-                allowed, problem = (
-                    "each client in one cell",
-                    (f"client {got} is in another, too"),
-                )
+                allowed = "each client in one cell"
+                problem = f"client {got} is in another, too"
                 raise InputError(allowed, where=f"cell {cell.name}", problem=problem)
             airs = range(first, first + len(cell.air_names()))
             self._air_of_clients[:, members] = [[airs[0]], [airs[-1]]]
@@ -601,11 +599,8 @@ class Topology:
     def _path_above(self, place: int, direction: Direction) -> Path:
         """Return the path between a node where clients' traffic ends and the server."""
         if place not in self._first_routes:
-            clients, got = (
-                f"a client from 0 to {self.clients - 1}",
-                self.clients + place,
-            )
-            raise InputError(clients, where="client", got=got)
+            allowed = f"a client from 0 to {self.clients - 1}"
+            raise InputError(allowed, where="client", got=self.clients + place)
         route = self._first_routes[place]
         below = self._below[route]
         up = self.way(self.routes.lines_from(self.routes.up[route])[below:])

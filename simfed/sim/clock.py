@@ -94,12 +94,8 @@ class ClientProcess:
             gates: of a method's own story, the barriers ahead of it, which count it;
                 None: the usual story, whose units the course knows.
         """
-        self._clock, self.flight, self._course, self._gates = (
-            clock,
-            flight,
-            course,
-            gates,
-        )
+        self._clock, self.flight = clock, flight
+        self._course, self._gates = course, gates
         self._steps = self._worked = 0
         """Steps begun, and the last that was local work: keys of draws."""
         self._counts: dict[tuple[str, str], int] | None = None if gates is None else {}
@@ -653,8 +649,8 @@ class Clock:
             more = [f"and {len(waiting) - 5:,} more"] if len(waiting) > 5 else []
             who = ", ".join([*waiting[:5], *more])
             raise RunFailed(
-                f"the story of {self._own.method} never ends: {who}, and nothing is on "
-                f"the clock"
+                f"the story of {self._own.method} never ends: {who}, "
+                "and nothing is on the clock"
             )
 
     # ---- inside ----------------------------------------------------------------------

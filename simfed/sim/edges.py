@@ -234,11 +234,8 @@ class Edge:
         Raises:
             Interrupt: it was cut off, or all that it had merged is lost.
         """
-        self.flight, part, env = (
-            flight,
-            self._edges.parts[flight.task.name],
-            self._edges.world.env,
-        )
+        self.flight, env = flight, self._edges.world.env
+        part = self._edges.parts[flight.task.name]
         begun_s, spent_s = env.now, None
         try:
             for _ in range(self._edges.merges):
@@ -311,12 +308,8 @@ class EdgeLayer:
             streams: keyed generators.
         """
         assert scenario.aggregation.edge_servers is not None
-        self.scenario, self.server, self.world, self.backbone = (
-            scenario,
-            server,
-            world,
-            backbone,
-        )
+        self.scenario, self.server = scenario, server
+        self.world, self.backbone = world, backbone
         self.workload, self.population = workload, population
         self.recorder, self.streams = recorder, streams
         self.merges = scenario.aggregation.edge_servers.merges

@@ -142,11 +142,9 @@ class Simulation:
         self._rates: dict[int, float] = {}
         """Bytes per second of each client's last upload that arrived, where its policy
         reads that."""
-        self._total, self._learning, self._recording = (
-            HostSeconds(),
-            HostSeconds(),
-            HostSeconds(),
-        )
+        self._total = HostSeconds()
+        self._learning = HostSeconds()
+        self._recording = HostSeconds()
         world.connect(self)
 
     # ---- from outside ----------------------------------------------------------------
@@ -536,11 +534,9 @@ class Simulation:
             with self._recording:
                 kept = self._round if self._save(self._round) else 0
         if stop:
-            goes_on = (
-                "goes on from there"
-                if kept
-                else ("begins again, as nothing was learned yet")
-            )
+            goes_on = "goes on from there"
+            if not kept:
+                goes_on = "begins again, as nothing was learned yet"
             hints = [f"--resume {goes_on}"] if self._save is not None else []
             raise Interrupted(f"stopped after round {kept or self._round}", *hints)
 

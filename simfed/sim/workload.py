@@ -180,8 +180,7 @@ class RecordedRun:
                 "one in which it does",
                 where=self._where,
                 problem=f"in the recorded run client {task.client} takes no part in "
-                f"round "
-                f"{task.round} of which the size is known",
+                f"round {task.round} of which the size is known",
             )
         participation = task.round, task.client, task.who.turn
         wanted_k = None if told is None else min(told, task.plan.longest)
@@ -193,13 +192,13 @@ class RecordedRun:
         if wanted != got:
             names = ("model", "K", "index code")
             differ = [i for i in range(3) if wanted[i] != got[i]]
+            asked = listed([f"{names[i]} {wanted[i]}" for i in differ])
             raise InputError(
-                "a recorded run with " + listed([(f"{names[i]} "
-                                                 f"{wanted[i]}") for i in differ])
-                + f" for client {task.client}, as sizes that depend on the data are "
-                  f"taken from it",
-                where=self._where, got=listed([str(got[i]) for i in differ]),
-            )  # fmt: skip
+                f"a recorded run with {asked} for client {task.client}, as sizes that "
+                "depend on the data are taken from it",
+                where=self._where,
+                got=listed([str(got[i]) for i in differ]),
+            )
         return answer
 
 

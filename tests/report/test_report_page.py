@@ -24,7 +24,7 @@ from simfed.report import (
     reach,
     write_page,
 )
-from simfed.report.panels import MOST_POINTS, build_curves_panel
+from simfed.report.panels import MOST_POINTS, build_curves_panel, build_time_panel
 
 pytest_plugins = ["report_runs"]
 
@@ -344,3 +344,12 @@ def test_edge_servers_have_a_row_each():
     lengths = [float(f"{length:.7g}") for length in lengths]
     recorded = zip(spans["track"], spans["name"], spans["round"], lengths, strict=True)
     assert sorted(drawn) == sorted(recorded)
+
+
+def test_a_phase_that_one_run_has_stands_below_its_name():
+    worked = dict.fromkeys(("download", "training", "compression", "upload"), 1.0)
+    row = {"client": 0, "prototype": "p", "participations": 1, **worked}
+    seconds = {"a": pd.DataFrame([row]), "b": pd.DataFrame([{**row, "start": 2.0}])}
+    table = build_time_panel(seconds).table
+    at = table.header.index("start of a process")
+    assert [cells[at] for cells in table.rows] == ["", "2 s"]

@@ -1,6 +1,6 @@
 """The picture of a fleet: the spread of each quantity, before anything runs.
 
-`simfed show` writes it. Columns are what a scenario draws for its clients
+`simfed show fleet` writes it. Columns are what a scenario draws for its clients
 (`fleet.columns`); each quantity that differs or matters has a panel.
 """
 

@@ -1,8 +1,8 @@
 """Data per owner, in a terminal, on a page and as a picture.
 
-What is shown is a mapping, `owned` in runs' manifests; `simfed data show` makes the same:
-`clients` (how many), `samples` (least, median, most), `names` (of classes), `rows`
-(client, owner, samples, samples per class; at most some), `public` and `unowned`
+What is shown is a mapping, `owned` in runs' manifests; `simfed data show` makes the
+same: `clients` (how many), `samples` (least, median, most), `names` (of classes),
+`rows` (client, owner, samples, samples per class; at most some), `public` and `unowned`
 (samples of the server and of nobody).
 """
 

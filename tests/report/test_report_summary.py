@@ -63,6 +63,12 @@ def test_the_summary_fits_80_columns(report_run, clients):
     assert max(map(len, printed(run).splitlines())) <= 80
 
 
+def test_the_mean_weighs_prototypes_by_their_clients(report_run):
+    run = report_run(5, 3)  # three small, two large
+    last = frames.curves(run).query("round == 3").set_index("prototype")["accuracy"]
+    assert last[frames.MEAN] == pytest.approx(0.6 * last["small"] + 0.4 * last["large"])
+
+
 def test_a_threshold_is_reached_in_the_first_round_that_has_it():
     rounds = [(1, 0.5), (2, None), (3, 0.8), (4, 0.7)]
     tidy = pd.DataFrame(rounds, columns=["round", "accuracy"])

@@ -52,16 +52,6 @@ def find_default_folder() -> Path:
     return find_cache_folder() / "trajectories"
 
 
-def find_default_limit_bytes() -> float:
-    """Return `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB, in bytes.
-
-    Raises:
-        InputError: The variable is no size.
-    """
-    text = os.environ.get("SIMFED_CACHE_LIMIT", "10 GB")
-    return parse_size(text, where="SIMFED_CACHE_LIMIT")
-
-
 @dataclass(frozen=True, slots=True)
 class Kept:
     """One trajectory in the cache, for `simfed cache list`."""
@@ -81,16 +71,21 @@ class TrajectoryStore:
     Args:
         folder: where they are kept; `find_default_folder()` if omitted. Made on first
             use.
-        limit_bytes: `trim` deletes what was not used for longest until all fits in.
+        limit_bytes: `trim` deletes what was not used for longest until all fits in;
+            `$SIMFED_CACHE_LIMIT` (such as `20 GB`), else 10 GB, if omitted.
+
+    Raises:
+        InputError: The variable is no size.
     """
 
     def __init__(
         self, folder: str | Path | None = None, limit_bytes: float | None = None
     ) -> None:
         self.folder = Path(folder) if folder is not None else find_default_folder()
-        self.limit_bytes = (
-            find_default_limit_bytes() if limit_bytes is None else limit_bytes
-        )
+        if limit_bytes is None:
+            text = os.environ.get("SIMFED_CACHE_LIMIT", "10 GB")
+            limit_bytes = parse_size(text, where="SIMFED_CACHE_LIMIT")
+        self.limit_bytes = limit_bytes
 
     def open(self, key: str, about: Mapping[str, Plain]) -> Trajectory:
         """Return the trajectory of a learning key, known or new.

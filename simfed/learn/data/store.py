@@ -160,7 +160,10 @@ class Archive(View):
 
 @dataclass(frozen=True, slots=True)
 class PublishedFile:
-    """One file of a published data set, uncompressed: what its content must be."""
+    """One file of a published data set, uncompressed: what its content must be.
+
+    `Published.check` compares what was found with it, the size first.
+    """
 
     sha256: str
     size_bytes: int

@@ -182,6 +182,12 @@ def _check_plans(scenario: Scenario, method: Method) -> None:
     def plans(
         planner: Method, order: list[tuple[int, int]]
     ) -> dict[tuple[int, int], Any]:
+        """Return each participation's (sent down, work, sent up, server's work).
+
+        Args:
+            planner: the object that is asked.
+            order: (round, client) of each participation, in the order of asking.
+        """
         plan_of = {}
         for round, client in order:
             everybody = [tasks.who(c) for c in range(client + 1)]
@@ -476,6 +482,7 @@ def _play_workload(
         outcomes = []
 
         def begun(round: int, clients: Sequence[int]) -> dict[int, Any]:
+            """Return what each client has begun, its upload still to be merged."""
             started = {}
             for client in clients:
                 task = workload.task(round, client)

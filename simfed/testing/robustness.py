@@ -114,6 +114,7 @@ def check_attack(cls: Callable[..., Attack], **options: object) -> None:
         before = read_bits(arguments)
 
         def act(attack: Attack) -> dict[str, Any]:
+            """Return all that an attack makes of samples and updates, seeded."""
             draws = [torch.Generator().manual_seed(seed) for seed in (1, 2)]
             poisoned = attack.poison(
                 samples, labels, draws[0], classes=3, brightest=255.0

@@ -1,5 +1,5 @@
-"""Which compression on which device and link: the rows, figure and tables of
-ANSWERS.md.
+"""Which compression on which device and link, at one learning rate: the rows, figure
+and later table of ANSWERS.md.
 
     # some two hours on two cores
     python analysis/answers.py run [--out studies] [--jobs 2]
@@ -10,7 +10,8 @@ ANSWERS.md.
 again) under seeds that choose and under seeds that report, and under the latter once
 more with momentum at the server, without which DGC's own momentum could not be told
 from its compression. It keeps one row per run and accuracy in answers.parquet. `write`
-makes the page's tables and its figure from these rows alone.
+makes the table and the figure from these rows alone; the page's first tables are those
+of answers_first.py.
 
 Chosen under other seeds than those reported: the level of Top-K and the way to use, by
 cell (a device on a link) and accuracy, as the one of least mean time. Intervals are
@@ -329,11 +330,7 @@ def _draw_map(axes: Axes, cells: Sequence[Answer]) -> None:
 
 def page_parts() -> dict[str, str]:
     """What stands between the page's comments, by their names."""
-    cells, parts = answers(read(ROWS)), {}
-    for target in TARGETS:
-        parts[f"at {target:.0%}"] = short_table(cells, target, use_in_words)
-    parts["momentum at 93%"] = short_table(cells, TARGETS[-1], rival_in_words)
-    return parts
+    return {"at 93%": short_table(answers(read(ROWS)), TARGETS[-1], use_in_words)}
 
 
 def main() -> None:

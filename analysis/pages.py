@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 STUDIES = (
     "answers",
+    "answers_first",
+    "answers_tuned",
+    "advised_fleets",
     "not_waiting",
     "rivals_figure",
     "recorded_links",

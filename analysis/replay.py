@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 PAGES = {
     "ANSWERS": "answers",
+    "TUNED": "answers_tuned",
     "NOT-WAITING": "not_waiting",
     "BALANCE": "rivals_figure",
     "RECORDED": "recorded_links",

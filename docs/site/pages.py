@@ -34,6 +34,7 @@ GATHERED = (
     "analysis/REAL.md",
     "analysis/RECORDED.md",
     "analysis/RESULTS.md",
+    "analysis/TUNED.md",
 )
 STUDIES = (
     "analysis/ANSWERS.md",

@@ -14,7 +14,8 @@ from simfed.scenario import Scenario, load_scenario
 
 ABOVE = 2.0
 """Dense upload seconds per second of the rest of a round, beyond which few entries
-beat eight bits: read off the kept rows of analysis/ANSWERS.md."""
+beat eight bits: read off kept rows, and tried on new ones in analysis/TUNED.md, where
+it does not always stand."""
 _ROUNDS = 20
 """Rounds from which times are read."""
 _PHASES = ["downlink_s", "training_s", "compression_s", "waiting_s", "uplink_s"]

@@ -7,6 +7,7 @@ from kept import PROVENANCE, KeptStudy, text_of
 
 CELLS = {
     "ANSWERS": ("device=Tesla V100,link=DSL,arm=8 bit, server momentum", 1),
+    "TUNED": ("model=LeNet-5,fleet=DSL,device=Raspberry Pi 5,arm=dgc@1%", 203),
     "NOT-WAITING": ("skew=alpha 0.1,arm=buffered 4,spread=16", 3),
     "BALANCE": ("setting=Wi-Fi cell,list=bcrs 1%", 2),
     "RECORDED": ("codec=dense,server=wait for all,start=start 1", 0),

@@ -1,0 +1,57 @@
+"""The first tables of ANSWERS.md: what to use, of the rows behind TUNED.md.
+
+python analysis/pages.py answers_first
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import answers
+from answers import compare_ways, name_of, times_of
+from answers_tuned import LENET, Cell, cells_of, read_rows, seconds
+from pages import markdown, with_interval
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+PAGE = answers.PAGE
+
+
+def use_in_words(cell: Cell) -> str:
+    """Return the soonest arm of a cell, its seconds, dense's, and their ratio."""
+    medians_s = cell.medians_s
+    best = str(medians_s.index[0])
+    took = f"{seconds(medians_s[best])} s for {seconds(medians_s['dense'])} s"
+    sooner = with_interval(compare_ways(times_of(cell.rows), best, "dense"))
+    return f"{name_of(best).replace('|', 'and')}<br>{took}<br>{sooner}×"
+
+
+def alike_table(rows: pd.DataFrame) -> str:
+    """Return a line per link and a column per device, of LeNet-5 on alike devices."""
+    cells = [c for c in cells_of(rows) if c.model == LENET and c.device]
+    devices = list(dict.fromkeys(cell.device for cell in cells))
+    lines = [["link", *devices]]
+    for link in dict.fromkeys(cell.fleet for cell in cells):
+        here = {cell.device: cell for cell in cells if cell.fleet == link}
+        told = (use_in_words(here[one]) if one in here else "" for one in devices)
+        lines.append([link, *told])
+    return markdown(lines)
+
+
+def mixed_table(rows: pd.DataFrame) -> str:
+    """Return a line per mixed fleet: the three soonest arms, and dense."""
+    lines = [["fleet", "soonest", "second", "third", "dense"]]
+    for cell in cells_of(rows):
+        if cell.device:
+            continue
+        medians_s = cell.medians_s
+        told = [f"{name_of(str(a))}: {seconds(s)} s" for a, s in medians_s[:3].items()]
+        lines.append([cell.fleet, *told, f"{seconds(medians_s['dense'])} s"])
+    return markdown([[text.replace("|", "and") for text in line] for line in lines])
+
+
+def page_parts() -> dict[str, str]:
+    """Return what stands between the page's comments, by their names."""
+    rows = read_rows()
+    return {"alike": alike_table(rows), "mixed": mixed_table(rows)}

@@ -336,32 +336,21 @@ def list_claims(rows: pd.DataFrame) -> list[Claim]:
 # ---- the page ------------------------------------------------------------------------
 
 
-def rates_table() -> str:
-    """Return a line per arm: the rate chosen for it, by model."""
-    rates = {
-        model: choose_rates(of_model)
-        for model, of_model in read(RATES).groupby("model", sort=False)
-    }
-    lines = [["arm", *map(str, rates)]]
-    for arm in rates[LENET]:
-        chosen = (of.get(arm) for of in rates.values())
-        lines.append([name_of(arm), *(f"{one:g}" if one else "" for one in chosen)])
-    return markdown(lines)
-
-
 def arms_table(rows: pd.DataFrame) -> str:
-    """Return a line per arm: its rounds, and a device's bytes both ways, by model."""
-    lines = [["arm", "model", "got there", "rounds", "MB up", "MB down", "MB both"]]
+    """Return a line per model and arm: its rate, its rounds, a device's bytes."""
+    rates = read(RATES)
+    lines = [["arm", "model", "rate", "seeds", "rounds", "MB up", "both ways"]]
     for model in GOALS:
+        chosen = choose_rates(rates[rates["model"] == model])
         here = rows["model"] == model
         first = rows[here & (rows["fleet"] == "fibre") & (rows["device"] == PI)]
         for arm, of_arm in first.groupby("arm", sort=False):
             there = of_arm[of_arm["reached"]]
-            count = f"{len(there)} of {len(of_arm)}"
-            told = [name_of(str(arm)), model, count]
+            count = str(len(there))
+            told = [name_of(str(arm)), model, f"{chosen[str(arm)]:g}", count]
             if len(there):
                 up, down = there["up_bytes"], there["down_bytes"]
-                megabytes = (float(x.median()) / 1e6 for x in (up, down, up + down))
+                megabytes = (float(x.median()) / 1e6 for x in (up, up + down))
                 told.append(f"{there['round'].median():.0f}")
                 told += [f"{value:.2g}" for value in megabytes]
             lines.append([*told, *[""] * (len(lines[0]) - len(told))])
@@ -401,8 +390,8 @@ def cells_table(rows: pd.DataFrame) -> str:
                 cell.device,
                 share,
                 *(seconds(medians_s[arm]) for arm in SHOWN),
-                f"{name_of(best)}: {seconds(medians_s.iloc[0])}",
-                f"{name_of(cell.rule)}: {in_times(cell.lag(cell.rule))}",
+                name_of(best),
+                in_times(cell.lag(cell.rule)),
             ]
         )
     return markdown([[cell.replace("|", "and") for cell in line] for line in lines])
@@ -487,7 +476,7 @@ def page_parts() -> dict[str, str]:
         "rules": rules_table,
         "sizes": sizes_table,
     }
-    return {"rates": rates_table()} | {name: f(rows) for name, f in tables.items()}
+    return {name: table(rows) for name, table in tables.items()}
 
 
 def main() -> None:

@@ -334,10 +334,9 @@ class Parts(WorldParts):
             work: one unit of its training.
             within_s: `local_time` of its group, in seconds.
         """
-        group = int(self.fleet.group[client])
-        with within(f"clients[{group}].device"):
-            processor = self.processors[group]
-            return processor.count_steps(work, self.fleet.speed(client), within_s)
+        with within(f"clients[{int(self.fleet.group[client])}].device"):
+            device = self.device(client)
+            return device.processor.count_steps(work, device.speed, within_s)
 
     def task_of_group(self, index: int) -> Task:
         """Return the task of a group's first client in the first round.

@@ -92,6 +92,20 @@ def test_fedscale_times_and_links_are_those_of_the_client_row(table, tmp_path):
     )
 
 
+def test_local_time_holds_as_many_steps_as_the_client_row_says(table):
+    column = {"column": "computation", "unit": "ms/sample"}
+    parts = parts_of(
+        4,
+        devices=in_order(table(FEDSCALE)),
+        device={"training": column, "compression": "2 ms"},
+        local_time="4 s",
+    )
+    rows = worlds.play(parts.scenario, time_only=True).participations
+    per_step = 32 * 1e-3 * np.array([30, 60.5, 12, 30])
+    cut_s = np.floor(4 / per_step) * per_step  # 4, 2, 10 and 4 whole steps
+    assert rows[rows["round"] == 1].training_s.to_numpy() == pytest.approx(cut_s)
+
+
 @pytest.mark.parametrize(
     ("unit", "of_one"),
     [("ms/step", 20), ("ms", 20), ("s/epoch", 1000), ("h/epoch", 3.6e6)],

@@ -230,14 +230,15 @@ def best_way(times: Times, ways: Sequence[str]) -> str:
 def name_of(way: str) -> str:
     """What tables call a way.
 
-    >>> name_of("top-k@0.3%"), name_of("dgc@1%"), name_of("8 bit")
-    ('Top-K 0.3 %', 'DGC 1 %', '8 bit')
+    >>> name_of("top-k@0.3%"), name_of("8 bit | dgc@1%")
+    ('Top-K 0.3 %', '8 bit and DGC 1 %')
     """
     for short, long in (
         ("top-k@", "Top-K "),
         ("dgc@", "DGC "),
         ("ascend", "ASCEND"),
         ("%", " %"),
+        (" | ", " and "),
     ):
         way = way.replace(short, long)
     return way

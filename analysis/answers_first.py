@@ -5,15 +5,12 @@ python analysis/pages.py answers_first
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import answers
 from answers import compare_ways, name_of, times_of
 from answers_tuned import LENET, Cell, cells_of, read_rows, seconds
 from pages import markdown, with_interval
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 PAGE = answers.PAGE
 
@@ -24,12 +21,12 @@ def use_in_words(cell: Cell) -> str:
     best = str(medians_s.index[0])
     took = f"{seconds(medians_s[best])} s for {seconds(medians_s['dense'])} s"
     sooner = with_interval(compare_ways(times_of(cell.rows), best, "dense"))
-    return f"{name_of(best).replace('|', 'and')}<br>{took}<br>{sooner}×"
+    return f"{name_of(best)}<br>{took}<br>{sooner}×"
 
 
-def alike_table(rows: pd.DataFrame) -> str:
+def alike_table(cells: Sequence[Cell]) -> str:
     """Return a line per link and a column per device, of LeNet-5 on alike devices."""
-    cells = [c for c in cells_of(rows) if c.model == LENET and c.device]
+    cells = [cell for cell in cells if cell.model == LENET and cell.device]
     devices = list(dict.fromkeys(cell.device for cell in cells))
     lines = [["link", *devices]]
     for link in dict.fromkeys(cell.fleet for cell in cells):
@@ -39,19 +36,19 @@ def alike_table(rows: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def mixed_table(rows: pd.DataFrame) -> str:
+def mixed_table(cells: Sequence[Cell]) -> str:
     """Return a line per mixed fleet: the three soonest arms, and dense."""
     lines = [["fleet", "soonest", "second", "third", "dense"]]
-    for cell in cells_of(rows):
+    for cell in cells:
         if cell.device:
             continue
         medians_s = cell.medians_s
         told = [f"{name_of(str(a))}: {seconds(s)} s" for a, s in medians_s[:3].items()]
         lines.append([cell.fleet, *told, f"{seconds(medians_s['dense'])} s"])
-    return markdown([[text.replace("|", "and") for text in line] for line in lines])
+    return markdown(lines)
 
 
 def page_parts() -> dict[str, str]:
     """Return what stands between the page's comments, by their names."""
-    rows = read_rows()
-    return {"alike": alike_table(rows), "mixed": mixed_table(rows)}
+    cells = list(cells_of(read_rows()))
+    return {"alike": alike_table(cells), "mixed": mixed_table(cells)}

@@ -18,7 +18,8 @@ import sys
 from argparse import ArgumentParser, RawDescriptionHelpFormatter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
+from dataclasses import dataclass
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -147,7 +148,7 @@ BY_FACTS: dict[str, object] = {
     },
     "prototypes": {
         "resnet18": {
-            "facts": {"parameters": 11_173_962, "flops_per_sample": 1_110_845_440}
+            "facts": {"parameters": WEIGHTS[RESNET], "flops_per_sample": 1_110_845_440}
         }
     },
     "clients[0].prototype": "resnet18",
@@ -250,7 +251,8 @@ class Claim(NamedTuple):
     not always get there."""
 
 
-class Cell(NamedTuple):
+@dataclass(frozen=True)
+class Cell:
     """A model on a fleet, with the rows of all arms there."""
 
     model: str
@@ -264,7 +266,7 @@ class Cell(NamedTuple):
         dense = self.rows[self.rows["arm"] == "dense"]
         return float(dense["first_share"].mean()), float(dense["last_share"].mean())
 
-    @property
+    @cached_property
     def medians_s(self) -> pd.Series:
         """Each arm's median seconds to the accuracy, the least first.
 
@@ -294,8 +296,7 @@ class Cell(NamedTuple):
 
     def lag(self, arm: str) -> float:
         """Return median seconds of an arm over the least; infinite if it is late."""
-        medians_s = self.medians_s
-        return float(medians_s[arm] / medians_s.iloc[0])
+        return float(self.medians_s[arm] / self.medians_s.iloc[0])
 
 
 NEAR = 1.05
@@ -316,10 +317,10 @@ def cells_of(rows: pd.DataFrame) -> Iterator[Cell]:
         yield Cell(model, fleet, device, cell)
 
 
-def list_claims(rows: pd.DataFrame) -> list[Claim]:
+def list_claims(cells: Sequence[Cell]) -> list[Claim]:
     """Return every registered comparison."""
     found = []
-    for cell in cells_of(rows):
+    for cell in cells:
         times = times_of(cell.rows)
         at_s = cell.rows.pivot(index="seed", columns="arm", values="at_s")
         always = cell.rows.groupby("arm")["reached"].all()
@@ -373,11 +374,11 @@ def seconds(value: float) -> str:
     return f"{round(value, digits):,.{max(digits, 0)}f}"
 
 
-def cells_table(rows: pd.DataFrame) -> str:
+def cells_table(cells: Sequence[Cell]) -> str:
     """Return a line per cell: median seconds of arms, the soonest, the rule's arm."""
     head = ["model", "fleet", "device", "uploads / rest", *map(name_of, SHOWN)]
     lines = [[*head, "soonest", "the rule's arm"]]
-    for cell in cells_of(rows):
+    for cell in cells:
         medians_s = cell.medians_s
         best = str(medians_s.index[0])
         share = " / ".join(f"{one:.2g}" for one in dict.fromkeys(cell.shares))
@@ -394,7 +395,7 @@ def cells_table(rows: pd.DataFrame) -> str:
                 in_times(cell.lag(cell.rule)),
             ]
         )
-    return markdown([[cell.replace("|", "and") for cell in line] for line in lines])
+    return markdown(lines)
 
 
 def in_times(lag: float) -> str:
@@ -407,9 +408,8 @@ def in_times(lag: float) -> str:
     return text if lag <= NEAR else f"**{text}**"
 
 
-def rules_table(rows: pd.DataFrame) -> str:
+def rules_table(cells: Sequence[Cell]) -> str:
     """Return a line per kind of cells: in how many a choice is near the best."""
-    cells = list(cells_of(rows))
     rules: dict[str, Callable[[Cell], str]] = {
         "the rule": lambda cell: cell.rule,
         "8 bit, momentum": lambda cell: "8 bit" + MOMENTUM,
@@ -428,9 +428,9 @@ def rules_table(rows: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def claims_table(rows: pd.DataFrame) -> str:
+def claims_table(cells: Sequence[Cell]) -> str:
     """Return a line per registered pair: in how many cells Holm's procedure decides."""
-    claims = list_claims(rows)
+    claims = list_claims(cells)
     decided = holm([claim.p_value for claim in claims])
     lines = [["compared", "sooner", "later", "not told apart", "least", "most"]]
     for first, second in PAIRS:
@@ -448,14 +448,14 @@ def claims_table(rows: pd.DataFrame) -> str:
     return markdown(lines)
 
 
-def sizes_table(rows: pd.DataFrame) -> str:
+def sizes_table(cells: Sequence[Cell]) -> str:
     """Return a line per model and link, on one device: the soonest, beside dense."""
     lines = [["model", "weights", *LINK_NAMES]]
-    cells = {(c.model, c.fleet): c for c in cells_of(rows) if c.device == PI}
+    on_pi = {(c.model, c.fleet): c for c in cells if c.device == PI}
     for model, weights in WEIGHTS.items():
         told = []
         for link in LINK_NAMES:
-            cell = cells[model, link]
+            cell = on_pi[model, link]
             best = str(cell.medians_s.index[0])
             sooner = compare_ways(times_of(cell.rows), best, "dense")
             told.append(
@@ -469,14 +469,15 @@ def sizes_table(rows: pd.DataFrame) -> str:
 def page_parts() -> dict[str, str]:
     """Return what stands between the page's comments, by their names."""
     rows = read_rows()
+    cells = list(cells_of(rows))
     tables = {
-        "arms": arms_table,
         "cells": cells_table,
         "claims": claims_table,
         "rules": rules_table,
         "sizes": sizes_table,
     }
-    return {name: table(rows) for name, table in tables.items()}
+    made = {name: table(cells) for name, table in tables.items()}
+    return {"arms": arms_table(rows), **made}
 
 
 def main() -> None:

@@ -54,8 +54,8 @@ def test_rows_say_where_they_come_from():
         assert kept["code"].nunique() == kept["processor"].nunique() == 1
 
 
-def test_holm_is_over_all_that_was_registered(rows):
-    claims = tuned.list_claims(rows)
+def test_holm_is_over_all_that_was_registered(cells):
+    claims = tuned.list_claims(cells)
     assert len(claims) == 4 * 28
     told = sum(holm([claim.p_value for claim in claims]))
     assert f"of 112 pairs {told} are told apart" in words_of(tuned.PAGE)

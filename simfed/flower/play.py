@@ -222,7 +222,7 @@ class AppPlay:
             self._threads.clock.at_s = self.env.now
             yield from self._converse(thread, code)
 
-        self._looks = self._looked_s = 0
+        self._note_progress()
         self.env.process(converse())
         yield from ()
 
@@ -251,7 +251,7 @@ class AppPlay:
 
     def sleep(self, seconds: float) -> Story:
         """Let seconds pass in which the server app does nothing."""
-        self._looks = self._looked_s = 0
+        self._note_progress()
         yield from self._spend("sleep", seconds)
 
     def wait_until(
@@ -266,7 +266,7 @@ class AppPlay:
         Returns:
             False once the timeout is over.
         """
-        self._looks = self._looked_s = 0
+        self._note_progress()
         env, until_s = self.env, self.env.now + timeout_s
         while not condition():
             if env.now >= until_s:
@@ -275,6 +275,10 @@ class AppPlay:
             yield self._handed_over if alarm is None else self._handed_over | alarm
             cancel(env, alarm)
         return True
+
+    def _note_progress(self) -> None:
+        """Begin to count anew the looks in which the app found nothing new."""
+        self._looks, self._looked_s = 0, 0.0
 
     def _look_on(self, mails: Sequence[Mail]) -> Story:
         """Let the time pass that a look for replies takes.
@@ -344,7 +348,7 @@ class AppPlay:
         Returns:
             The ids of the others, in their order.
         """
-        self._looks = self._looked_s = 0
+        self._note_progress()
         self._polls = 0
         if mails:
             self.exchanges.send(self.env.now, self._clock.uses)
@@ -388,7 +392,7 @@ class AppPlay:
         for mail in mails:
             mail.polled = True
         if timeout_s is not None:
-            self._looks = self._looked_s = 0
+            self._note_progress()
             yield from self._wait_for(mails, self.env.now + timeout_s)
         elif not any(mail.reply is not None for mail in mails):
             yield from self._look_on(mails)
@@ -397,7 +401,7 @@ class AppPlay:
             self.exchanges.give_up(self.env.now)
         if replies:
             self._polls = 0
-            self._looks = self._looked_s = 0
+            self._note_progress()
         elif timeout_s is None:
             self._count_poll()
         return replies + [

@@ -505,8 +505,9 @@ class Here:
         units: list[Unit] = []
         costs: list[float] = []
         for client in sorted(self.states):
-            state, who = self.states[client].arrived, bench.tasks.who(client)
+            state = self.states[client].arrived
             if state is not None:
+                who = bench.tasks.who(client)
                 name = who.prototype
                 model = bench.model_of(who, state, sent.get(name, {}))
                 clients.append(client)

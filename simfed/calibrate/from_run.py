@@ -54,38 +54,18 @@ class GroupSpeed(NamedTuple):
     """The rates of links and the speed of devices of a group of clients."""
 
     group: int
-    up_bytes_per_s: float
-    down_bytes_per_s: float
+    rates: dict[str, float]
+    """Bytes per second by way, `up` and `down`; infinite where nothing moved."""
     faster: float
     """Than all clients of its model together, on the scale of the scenario's
     `speed`."""
 
 
-class ServerTimes(NamedTuple):
-    """The seconds of a merge on the server."""
-
-    merge_s: float
-    """Seconds of a merge but for evaluations and losses: a round's median."""
-    evaluation_s: float | None
-    """The evaluation of one prototype; None: nothing was evaluated."""
-    losses_s: float | None
-    """Seconds until everybody asked had measured its loss; None: nobody was asked."""
-
-
-class _WorkedSeconds(NamedTuple):
-    """A participation's seconds at speed 1, as without its device's quota."""
-
-    training_s: float
-    compression_s: float
-    beside_s: float
-    """Of all else of its hosts."""
-
-
 class MeasuredRun:
     """The measurements of a deployed run, and what is made of them.
 
-    `simfed calibrate fit --from RUN` makes one per run: `table` goes to a CSV file,
-    `speeds` and `server` into the scenario that `scenario` returns.
+    `simfed calibrate fit --from RUN` makes one per run: `rows` go to a CSV file, speeds
+    and the server's seconds into the scenario that `scenario` returns.
     """
 
     def __init__(
@@ -99,7 +79,7 @@ class MeasuredRun:
             omitted.
 
         Raises:
-            InputError: the run was not deployed.
+            InputError: the run was not deployed, or no upload arrived.
         """
         self._run = open_run(folder)
         self._parts = load_parts(self._run, folder)
@@ -118,27 +98,24 @@ class MeasuredRun:
             if first <= row["round"] <= last
             and row["outcome"] in ("aggregated", "late")
         ]
+        if not self._arrivals:
+            allowed = "rounds with uploads that arrived"
+            raise InputError(allowed, where="--from", problem="no upload arrived")
         self._limited = [
             g.device.quota is not None for g in self._parts.scenario.clients
         ]
         told = self._run.table("processor").to_pylist() if any(self._limited) else []
         self._processor = {_key(row): row for row in told}
 
-    def table(self, host: bool) -> str:
-        """Return its participations as a table in CSV, for `simfed calibrate fit`.
+    def rows(self, host: bool) -> list[dict[str, Plain]]:
+        """Return its participations as rows of a table for `simfed calibrate fit`.
 
         Args:
             host: also what hosts took beside the phases, as handling of messages.
-
-        Raises:
-            InputError: no upload arrived.
         """
         parts = self._parts
         faster = {speed.group: speed.faster for speed in self.speeds}
-        text = io.StringIO()
-        writer = csv.DictWriter(text, _COLUMNS)
-        writer.writeheader()
-        rows = 0
+        rows: list[dict[str, Plain]] = []
         common: dict[str, Plain] = {
             "session": str(self._run.manifest.get("id", "run")),
             "dataset": parts.scenario.dataset.label,
@@ -146,44 +123,41 @@ class MeasuredRun:
         for row in self._arrivals:
             who = parts.tasks.who(row["client"], round=row["round"])
             scale = faster[self._group(row)]
-            worked = self._read_work(row)
+            training_s, compression_s, beside_s = self._read_work(row)
             common["model"] = who.model
 
-            def write(quantity: str, seconds: float, **size: Plain) -> None:
+            def add(quantity: str, seconds: float, **size: Plain) -> None:
                 timed = {"quantity": quantity, "seconds": repr(seconds), **size}
-                writer.writerow({**common, **timed})
+                rows.append({**common, **timed})
 
             steps, size = parts.tasks.setting.steps(who), parts.tasks.setting.batch_size
-            if worked.training_s > 0:
-                step_s = scale * worked.training_s / steps
-                write("training", step_s, batch_size=size, steps=steps)
-                rows += 1
-            if host and worked.beside_s > 0:
-                write("handling", scale * worked.beside_s, samples=1)
-            if worked.compression_s > 0 and row["k"]:
+            if training_s > 0:
+                step_s = scale * training_s / steps
+                add("training", step_s, batch_size=size, steps=steps)
+            if host and beside_s > 0:
+                add("handling", scale * beside_s, samples=1)
+            if compression_s > 0 and row["k"]:
                 arm, asked = Choice.of(row["arm"]), row["k"]
                 # the work is known by the K that the codec was given, not by what it
                 # made of it
                 if arm.codec.count_told(who.parameters, 1) != 1:
                     asked = parts.fleet.k(row["client"], who.parameters, arm.level)
-                seconds = scale * worked.compression_s
-                write("compression", seconds, strategy=arm.strategy, k=asked)
-        if not rows:
-            allowed = "rounds with uploads that arrived"
-            raise InputError(allowed, where="--from", problem="no upload arrived")
-        return text.getvalue()
+                seconds = scale * compression_s
+                add("compression", seconds, strategy=arm.strategy, k=asked)
+        return rows
 
     def works(self) -> dict[str, ModelWork]:
         """Return the works that its models were measured on, by the model's name."""
         names = self._parts.scenario.model_names
         return {names[name]: ModelWork.of(x) for name, x in self._parts.facts.items()}
 
-    @cached_property
-    def server(self) -> ServerTimes:
-        """The server's seconds for its merges.
+    def _sum_server_s(self) -> dict[str, float]:
+        """Return the server's seconds of a merge, by kind of work: rounds' medians.
 
-        Where devices have quotas, what it took to send tasks and to turn to uploads is
-        part of a merge; else it is in what clients' hosts took.
+        They are `handling`, the merge as a whole, the `evaluation` of one prototype,
+        and `losses`, the wait until everybody asked had measured its own. Where devices
+        have quotas, what it took to send tasks and to turn to uploads is part of a
+        merge; else it is in what clients' hosts took.
         """
         spans = self._run.spans[self._run.spans["round"].between(*self._rounds)]
         spans = spans.assign(seconds=spans["finished_at_s"] - spans["started_at_s"])
@@ -198,11 +172,13 @@ class MeasuredRun:
         masks = (~tests & ~losses, tests, losses)
         sums = [spans[mask].groupby("round")["seconds"].sum() for mask in masks]
         merge_s, tests_s, losses_s = (
-            None if x.empty else float(x.median()) for x in sums
+            0.0 if x.empty else float(x.median()) for x in sums
         )
-        prototypes = len(self._parts.scenario.prototypes)
-        test_s = None if tests_s is None else tests_s / prototypes
-        return ServerTimes((merge_s or 0.0) + sending_s, test_s, losses_s)
+        return {
+            "handling": merge_s + sending_s,
+            "evaluation": tests_s / len(self._parts.scenario.prototypes),
+            "losses": losses_s,
+        }
 
     @cached_property
     def speeds(self) -> list[GroupSpeed]:
@@ -215,6 +191,8 @@ class MeasuredRun:
             allowed = "constant latencies"
             got = "some that differ from message to message"
             raise InputError(allowed, where="clients: link.latency", got=got)
+        scenario = self._parts.scenario
+        models = [scenario.model_names[group.prototype] for group in scenario.clients]
         rates: dict[tuple[int, str], list[float]] = defaultdict(list)
         steps: dict[int, list[float]] = defaultdict(list)
         by_model: dict[str, list[float]] = defaultdict(list)
@@ -222,9 +200,9 @@ class MeasuredRun:
             client, group = row["client"], self._group(row)
             who = self._parts.tasks.who(client, round=row["round"])
             count = self._parts.tasks.setting.steps(who)
-            step_s = self._read_work(row).training_s / count
+            step_s = self._read_work(row)[0] / count
             steps[group].append(step_s)
-            by_model[self._find_model(group)].append(step_s)
+            by_model[models[group]].append(step_s)
             for way in ("up", "down"):
                 path = self._parts.topology.path(client, way)
                 took_s = row[f"{way}link_s"] - path.latency_s
@@ -233,9 +211,8 @@ class MeasuredRun:
         return [
             GroupSpeed(
                 group,
-                _median(rates[group, "up"]),
-                _median(rates[group, "down"]),
-                _median(by_model[self._find_model(group)]) / _median(own),
+                {way: _median(rates[group, way]) for way in ("up", "down")},
+                _median(by_model[models[group]]) / _median(own),
             )
             for group, own in sorted(steps.items())
         ]
@@ -258,18 +235,13 @@ class MeasuredRun:
                 left = {
                     name: s
                     for name, s in (device[key] or {}).items()
-                    if name not in _OF_CLIENTS
+                    if s is not None and name not in _OF_CLIENTS
                 }
-                known = any(s is not None for s in left.values())
-                device[key] = left if known else None
+                device[key] = left or None
             if noise:
                 device["noise"] = {"kind": "measured"}
-        seconds = {
-            "handling": self.server.merge_s,
-            "evaluation": self.server.evaluation_s or 0.0,
-            "losses": self.server.losses_s or 0.0,
-            **dict.fromkeys(_MERGING, 0.0),  # they are in the merge as a whole
-        }
+        # the parts of a merge are in it as a whole
+        seconds = self._sum_server_s() | dict.fromkeys(_MERGING, 0.0)
         assume = {name: f"{1e3 * s:.4g} ms" for name, s in seconds.items()}
         plain["server"] = {"device": {"assume": assume}}
         for speed in self.speeds:
@@ -278,16 +250,16 @@ class MeasuredRun:
             )
             if isinstance(device["speed"], (int, float)):
                 device["speed"] = float(f"{device['speed'] * speed.faster:.4g}")
-            rates = {"up": speed.up_bytes_per_s, "down": speed.down_bytes_per_s}
-            for key, rate in rates.items():
+            for key, rate in speed.rates.items():
                 if np.isfinite(rate):
                     link[key] = f"{8e-6 * rate:.6g} Mbps"
         return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100)
 
-    def _read_work(self, row: dict[str, Any]) -> _WorkedSeconds:
+    def _read_work(self, row: dict[str, Any]) -> list[float]:
         """Return the seconds of a participation's work at speed 1.
 
-        Under a quota they are those that processors worked, as the client told.
+        They are those of training, of compression, and of all else of its hosts. Under
+        a quota they are those that processors worked, as the client told.
         """
         client, busy = row["client"], row
         drawn = self._parts.group(client).device.speed
@@ -303,14 +275,10 @@ class MeasuredRun:
             whole_s = row["finished_at_s"] - row["started_at_s"]
             beside_s = whole_s - sum(row[n] for n in PHASES)
         worked = busy["training_s"], busy["compression_s"], beside_s
-        return _WorkedSeconds(*(speed * seconds for seconds in worked))
+        return [speed * seconds for seconds in worked]
 
     def _group(self, row: dict[str, Any]) -> int:
         return int(self._parts.fleet.group[row["client"]])
-
-    def _find_model(self, group: int) -> str:
-        scenario = self._parts.scenario
-        return scenario.model_names[scenario.clients[group].prototype]
 
 
 def _key(row: dict[str, Any]) -> tuple[int, int, float]:
@@ -326,10 +294,14 @@ def join_rows(runs: Sequence[MeasuredRun], host: bool) -> str:
 
     Args:
         runs: of the same devices.
-        host: as for `MeasuredRun.table`.
+        host: as for `MeasuredRun.rows`.
     """
-    first, *others = [run.table(host) for run in runs]
-    return first + "".join(text.partition("\n")[2] for text in others)
+    text = io.StringIO()
+    writer = csv.DictWriter(text, _COLUMNS)
+    writer.writeheader()
+    for run in runs:
+        writer.writerows(run.rows(host))
+    return text.getvalue()
 
 
 def centre_rows(document: Mapping[str, Plain], table: MeasuredRows) -> dict[str, Plain]:

@@ -31,7 +31,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import platform
-import sys
+import resource
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -283,7 +283,8 @@ def _list_missing(
             if done[key] < plan.repeat:
                 times[case] = plan.repeat - done[key]
                 done[key] = plan.repeat
-        missing.append((model, dataset, times))
+        if times:
+            missing.append((model, dataset, times))
     return missing
 
 
@@ -440,13 +441,13 @@ def _read_rows(out: Path) -> list[tuple[int, dict[str, str]]]:
 
     None where there is no table yet.
     """
-    allowed = "a new file, or a table of `calibrate measure`"
     try:
         text = read_text(out)
     except MissingFile:
         return []
     rows = csv.DictReader(text.splitlines())
     if text and tuple(rows.fieldnames or ()) != COLUMNS:
+        allowed = "a new file, or a table of `calibrate measure`"
         raise InputError(allowed, where=str(out), got=rows.fieldnames)
     return [(rows.line_num, row) for row in rows]
 
@@ -476,20 +477,18 @@ def _time_cases(
     Yields:
         Case, seconds, preemptions, and whether the call ends a repeat.
     """
-    if not times:
-        return
     bench = ModelBench(model, facts(model, dataset), plan)
     for case in times:
         bench.time(case)
     for repeat in range(max(times.values())):
         left = [case for case, repeats in times.items() if repeats > repeat]
         for i in Streams(repeat)("measure-order", model).permutation(len(left)):
-            for attempt in range(1, _TRIES + 1):
+            attempt, last = 0, False
+            while not last:
+                attempt += 1
                 seconds, preempted = bench.time(left[i])
                 last = _is_last_attempt(seconds, preempted, attempt)
                 yield left[i], seconds, preempted, last
-                if last:
-                    break
 
 
 class ModelBench:
@@ -528,11 +527,13 @@ class ModelBench:
         self.samples, self.labels, self._public, self._targets = (
             values.to(plan.device) for values in drawn
         )
-        self.server = self._flat_model(model, facts)
-        self.client = self._flat_model(model, facts)
+        self.server, self.client = (
+            FlatModel(build_model(model, shape, facts.classes, seed=0).to(plan.device))
+            for _ in range(2)
+        )
         self._server_passes = choose_passes(self.server, shape)
         self._client_passes = choose_passes(self.client, shape)
-        self.residual = torch.zeros(facts.parameters, device=self._plan.device)
+        self.residual = torch.zeros(facts.parameters, device=plan.device)
         self._gradient = torch.zeros_like(self.residual)
         self._players = {
             name_codec(name): feedback_for(codec_from_spec(name))
@@ -712,10 +713,6 @@ class ModelBench:
             training=False,
         )
 
-    def _flat_model(self, model: str, facts: ModelFacts) -> FlatModel:
-        module = build_model(model, facts.input_shape, facts.classes, seed=0)
-        return FlatModel(module.to(self._plan.device))
-
     def _wait(self) -> None:
         if self._plan.device == "cuda":
             torch.cuda.synchronize()
@@ -723,10 +720,6 @@ class ModelBench:
 
 def _count_preemptions() -> int:
     """Return how often the system has taken a processor away from this process."""
-    try:
-        import resource
-    except ImportError:  # not on Windows; every call then passes for undisturbed
-        return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
@@ -742,13 +735,11 @@ def _read_first_line(path: str) -> str:
 
 
 def _find_cpu_model() -> str:
-    if sys.platform == "linux":
-        try:
-            text = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-        except OSError:
-            text = ""
-        for key in ("model name", "Model", "Hardware"):
-            for line in text.splitlines():
-                if line.startswith(key):
-                    return line.partition(":")[2].strip()
+    lines: list[str] = []
+    with contextlib.suppress(OSError):  # on other systems than Linux
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    for key in ("model name", "Model", "Hardware"):
+        for line in lines:
+            if line.startswith(key):
+                return line.partition(":")[2].strip()
     return platform.processor() or "unknown"

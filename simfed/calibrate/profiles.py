@@ -135,10 +135,8 @@ def fit_profile(
         "provenance": _build_provenance(table),
     }
     shapes = {model: build_shape_node(models.get(model)) for _, model, _ in table.keys}
-    if any(shapes.values()):
-        document["measured_on"] = {
-            name: shape for name, shape in shapes.items() if shape
-        }
+    if known := {model: shape for model, shape in shapes.items() if shape}:
+        document["measured_on"] = known
     curves: list[CurveReport] = []
     between = _estimate_session_scatter(table)
     for quantity in QUANTITIES:
@@ -154,9 +152,9 @@ def fit_profile(
             for key in of_work
         }
         reports = _report_curves(of_work, fitted, between.get(quantity, 0.0), repeats)
-        across = _fit_across_models(quantity, table, models)
-        document[quantity] = _build_work_node(reports, of_work, across, kind)
-        curves += [*reports, *[report for report, _ in across]]
+        reports += _fit_across_models(quantity, table, models)
+        document[quantity] = _build_work_node(reports, kind)
+        curves += [report for report, _ in reports]
     if between:
         document["uncertainty"] = {q: _round_number(sd) for q, sd in between.items()}
     factors = _collect_noise_factors(table)
@@ -171,8 +169,8 @@ def fit_profile(
         *_list_law_notes(curves),
         *_list_row_notes(table),
         *_list_noise_notes(factors),
+        *_list_shape_notes(table, shapes),
     ]
-    notes += _list_shape_notes(table, shapes)
     return Calibration(document, tuple(curves), tuple(notes))
 
 
@@ -208,14 +206,13 @@ def _name_curves(curves: Sequence[CurveReport]) -> str:
 def _list_noise_notes(
     factors: Mapping[str, Sequence[tuple[float, float]]],
 ) -> list[str]:
-    few = {
-        quantity: len(pairs)
+    have = ", ".join(
+        f"{quantity} has {len(pairs)}"
         for quantity, pairs in factors.items()
         if len(pairs) < NOISE_ROWS
-    }
-    if not few:
+    )
+    if not have:
         return []
-    have = ", ".join(f"{quantity} has {count}" for quantity, count in few.items())
     return [
         f"`noise: measured` needs {NOISE_ROWS} rows of a kind of work, of sizes "
         f"repeated at least {NOISE_REPEATS} times in one session: {have}; --repeat "
@@ -246,10 +243,11 @@ def _list_row_notes(table: MeasuredRows) -> list[str]:
 
 
 def _list_shape_notes(table: MeasuredRows, shapes: Mapping[str, object]) -> list[str]:
-    models = dict.fromkeys(
-        model for quantity, model, _ in table.keys if quantity != "auxiliary"
+    unknown = dict.fromkeys(
+        model
+        for quantity, model, _ in table.keys
+        if quantity != "auxiliary" and not shapes[model]
     )
-    unknown = [model for model in models if not shapes[model]]
     if not unknown:
         return []
     return [
@@ -264,8 +262,10 @@ def _report_curves(
     fitted: Mapping[Key, FittedLaw],
     between: float,
     repeats: Mapping[Key, int],
-) -> list[CurveReport]:
+) -> list[tuple[CurveReport, FitSample]]:
     """Return fits of all curves of a kind of work, with uncertainty and remarks.
+
+    Each comes with its sample.
 
     Args:
         samples: of each curve.
@@ -280,7 +280,8 @@ def _report_curves(
     for key, sample in samples.items():
         sizes = len(sample.groups)
         if key not in fitted:
-            reports.append(CurveReport(key, sizes, None, repeats=repeats[key]))
+            report = CurveReport(key, sizes, None, repeats=repeats[key])
+            reports.append((report, sample))
             continue
         candidate = replace(
             fitted[key], spread=estimate_spread(fitted[key], sample, typical)
@@ -293,31 +294,22 @@ def _report_curves(
         tolerated = max(math.log1p(_TABLE_BETTER), 2 * between)
         missed = abs(math.expm1(largest)) if abs(largest) > tolerated else 0.0
         covered = estimate_coverage(candidate, sample, typical)
-        reports.append(
-            CurveReport(key, sizes, candidate, covered, None, repeats[key], missed)
-        )
+        report = CurveReport(key, sizes, candidate, covered, None, repeats[key], missed)
+        reports.append((report, sample))
     return reports
 
 
 def _build_work_node(
-    reports: Sequence[CurveReport],
-    samples: Mapping[Key, FitSample],
-    across: Sequence[tuple[CurveReport, FitSample]],
-    kind: str,
+    reports: Sequence[tuple[CurveReport, FitSample]], kind: str
 ) -> dict[str, Plain]:
     """Return the part of the profile's file on one kind of work.
 
     Args:
-        reports: of its curves.
-        samples: what these were fitted to.
-        across: laws for other models, each with its sample.
+        reports: of its curves and laws for other models, each with its sample.
         kind: `law` or `table`.
     """
     node: dict[str, Plain] = {}
-    for report, sample in [
-        *[(report, samples[report.key]) for report in reports],
-        *across,
-    ]:
+    for report, sample in reports:
         _, model, strategy = report.key
         by_rows = report.candidate is None or (kind == "table" and model != ANY)
         value = (
@@ -342,13 +334,11 @@ def _fit_across_models(
     reports: list[tuple[CurveReport, FitSample]] = []
     if QUANTITIES[quantity].beside:
         return reports
-    strategies = dict.fromkeys(key[2] for key in table.keys if key[0] == quantity)
-    for strategy in strategies:
-        keys = [
-            k
-            for k in table.keys
-            if k[0] == quantity and k[2] == strategy and k[1] in models
-        ]
+    by_strategy: dict[str, list[Key]] = defaultdict(list)
+    for key in table.keys:
+        if key[0] == quantity and key[1] in models:
+            by_strategy[key[2]].append(key)
+    for strategy, keys in by_strategy.items():
         if len(keys) < 2:
             continue
         sample = _build_sample(table, keys, models)
@@ -570,8 +560,8 @@ def _shorten_number(x: float) -> float | int:
     return int(x) if float(x).is_integer() else float(x)
 
 
-def _round_number(x: float | None) -> float | None:
-    return None if x is None or not math.isfinite(x) else float(f"{x:.4g}")
+def _round_number(x: float) -> float:
+    return float(f"{x:.4g}")
 
 
 def _round_share(x: float | None) -> float | None:

@@ -25,6 +25,7 @@ LEVEL = 0.9
 """Probability of the intervals."""
 QUANTILE = float(stats.norm.ppf(0.5 + LEVEL / 2))
 """Standard deviations to the end of an interval."""
+_ALL = slice(None)
 _SUREST = 0.001  # no law of time is known better than this
 _LEAST_BOUND = 0.015  # errors below it are not outliers, whatever the others are
 
@@ -50,7 +51,7 @@ def estimate_spread(
     candidate: FittedLaw,
     sample: FitSample,
     typical: float | None,
-    keep: Bools | None = None,
+    keep: Bools | slice = _ALL,
 ) -> float | None:
     """Return the standard deviation of log(new median / law).
 
@@ -63,12 +64,11 @@ def estimate_spread(
     Returns:
         None where nothing tells how far the law is off.
     """
-    keep = np.ones(len(sample), bool) if keep is None else keep
     weights, variances = [], []
     if typical is not None:
         weights, variances = [BORROWED], [typical]
-    if len(candidate.held_out) and keep.any():
-        weights.append(float(keep.sum()))
+    if len(candidate.held_out):
+        weights.append(float(len(candidate.held_out[keep])))
         variances.append(_estimate_variance(candidate, sample, keep))
     if not weights:
         return None
@@ -102,13 +102,13 @@ def estimate_coverage(
 
 
 def _estimate_variance(
-    candidate: FittedLaw, sample: FitSample, keep: Bools | None = None
+    candidate: FittedLaw, sample: FitSample, keep: Bools | slice = _ALL
 ) -> float:
     """Return the variance of the points that are kept, and of a session beyond them.
 
     Wild errors are held to three robust deviations.
     """
-    errors = candidate.held_out if keep is None else candidate.held_out[keep]
+    errors = candidate.held_out[keep]
     bound = max(3 * 1.4826 * float(np.median(np.abs(errors))), _LEAST_BOUND)
     variance = float(np.mean(np.minimum(np.abs(errors), bound) ** 2))
     names = np.unique(sample.session)

@@ -31,22 +31,20 @@ def add_starts(table: MeasuredRows) -> MeasuredRows:
     Args:
         table: of measured rows; it stays as it is.
     """
-    of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = {}
+    of_curve: dict[tuple[str, str, float], dict[float, list[float]]] = defaultdict(
+        lambda: defaultdict(list)
+    )
     for row in table.rows:
         quantity, model, _ = row.key
         if quantity in _STEPS:
-            by_steps = of_curve.setdefault(
-                (model, quantity, row.size), defaultdict(list)
-            )
+            by_steps = of_curve[model, quantity, row.size]
             by_steps[row.steps].append(row.steps * row.seconds)
     starting: dict[str, list[float]] = defaultdict(list)
     for (model, *_), by_steps in of_curve.items():
         if len(by_steps) > 1:
             starting[model].append(_fit_starting_s(by_steps))
-    starts = {model: statistics.median(seconds) for model, seconds in starting.items()}
-    starts = {model: seconds for model, seconds in starts.items() if seconds > 0}
-    if not starts:
-        return table
+    medians = {model: statistics.median(seconds) for model, seconds in starting.items()}
+    starts = {model: seconds for model, seconds in medians.items() if seconds > 0}
     rows = [_subtract_start(row, starts.get(row.key[1], 0.0)) for row in table.rows]
     for model, seconds in starts.items():
         like = next(row for row in table.rows if row.key[1] == model)

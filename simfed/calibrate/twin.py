@@ -17,6 +17,7 @@ from __future__ import annotations
 import csv
 import io
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,8 +83,8 @@ class TwinClient:
     """Seconds of training, compression and everything beside transfers."""
     upload: FittedNumber | None
     download: FittedNumber | None
-    upload_bytes: float | None
-    download_bytes: float | None
+    message_bytes: float
+    """Mean size of its uploads, else of its downloads; 0 where none is logged."""
     latency_s: float
     """Seconds of an upload's latency; 0 where the log does not tell it apart."""
     rounds: int
@@ -106,9 +107,8 @@ class Twin:
     """Clients per round, on average."""
     rounds_s: Floats
     """Lengths of the rounds that were fitted."""
-    scatter_s: float
-    """Standard deviation of all rounds but the first."""
-    scatter_rounds: int
+    scattered_s: Floats
+    """Lengths of the rounds that tell the scatter: all but the first."""
     logged_rounds: int
     power_w: dict[str, float]
     """Watts per phase, where joules are logged."""
@@ -131,19 +131,17 @@ class Twin:
         """
         from scipy import stats
 
-        if self.scatter_rounds < 2:
+        known = len(self.scattered_s)
+        if known < 2:
             allowed = (
                 "two rounds or more, the log's first left out, to tell their scatter"
             )
-            raise InputError(allowed, where="log", got=self.scatter_rounds)
-        quantile = stats.t.ppf((1 + confidence) / 2, self.scatter_rounds - 1)
-        half_s = (
-            quantile * self.scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
-        )
+            raise InputError(allowed, where="log", got=known)
+        quantile = float(stats.t.ppf((1 + confidence) / 2, known - 1))
+        scatter_s = float(self.scattered_s.std(ddof=1))
+        half_s = quantile * scatter_s * math.sqrt(1 / len(self.rounds_s) + 1 / rounds)
         mean_s = float(self.rounds_s.mean())
-        return Forecast(
-            mean_s, max(mean_s - float(half_s), 0.0), mean_s + float(half_s)
-        )
+        return Forecast(mean_s, max(mean_s - half_s, 0.0), mean_s + half_s)
 
     def write(
         self, out: Path, *, model: str | None = None, source: str = "a log"
@@ -183,8 +181,7 @@ class Twin:
 
     def _nearest_model(self) -> str:
         """Return the model whose bytes are nearest to the logged messages'."""
-        sizes = [c.upload_bytes or c.download_bytes for c in self.clients]
-        logged = [size for size in sizes if size]
+        logged = [c.message_bytes for c in self.clients if c.message_bytes]
         if not logged:
             return _STAND_INS[0]
         size = float(np.median(logged))
@@ -242,11 +239,8 @@ class Twin:
             source: what the log is called.
         """
         link: dict[str, Plain] = {}
-        for key, transfers in (
-            ("up", [client.upload for client in self.clients]),
-            ("down", [client.download for client in self.clients]),
-        ):
-            if all(transfer is not None for transfer in transfers):
+        for key in ("up", "down"):
+            if all(getattr(client, f"{key}load") for client in self.clients):
                 link[key] = {"column": f"{key}_bytes_per_s", "unit": "B/s"}
         if any(client.latency_s for client in self.clients):
             link["latency"] = {"column": "latency_s", "unit": "s"}
@@ -255,7 +249,7 @@ class Twin:
         if self.power_w:
             device["profile"] = profile.name
         else:
-            device |= {name: f"{s:.7g} s" for name, s in self._work_s().items()}
+            device |= self._describe_work()
         if self.work_cv:
             device["noise"] = _build_noise(self.work_cv)
         server: dict[str, Plain] = {"handling": f"{self.server.value:.7g} s"}
@@ -299,19 +293,15 @@ class Twin:
         """Return a profile of the client whose speed is 1, with its watts."""
         from simfed.learn.catalogue import facts
 
-        seconds = {name: {model: f"{s:.7g} s"} for name, s in self._work_s().items()}
+        work = self._describe_work()
         shape = build_shape_node(ModelWork.of(facts(model, _DATASET)))
         return {
             "kind": "table",
             "name": "twin",
             "description": "seconds and watts fitted to a log by `simfed twin`",
-            "measured_on": {model: dict(shape)},
-            **{
-                name: {model: {32: by_model[model]}}
-                if name == "training"
-                else by_model[model]
-                for name, by_model in seconds.items()
-            },
+            "measured_on": {model: shape},
+            "training": {model: {32: work["training"]}},
+            "handling": work["handling"],
             "power": {
                 # what was not logged takes the least of what was
                 phase: f"{self.power_w.get(phase, min(self.power_w.values())):.6g} W"
@@ -319,13 +309,14 @@ class Twin:
             },
         }
 
-    def _work_s(self) -> dict[str, float]:
-        """Seconds of the client whose speed is 1.
+    def _describe_work(self) -> dict[str, str]:
+        """Return the seconds of the client whose speed is 1, as a file says them.
 
         What is not training is handling, which is charged whatever the codec.
         """
         training_s = self.training_share * self.work_s
-        return {"training": training_s, "handling": self.work_s - training_s}
+        work_s = {"training": training_s, "handling": self.work_s - training_s}
+        return {name: f"{seconds:.7g} s" for name, seconds in work_s.items()}
 
     def describe_rounds(self) -> str:
         """Return which rounds were fitted and how long they were."""
@@ -350,9 +341,9 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
     Raises:
         InputError: rounds overlap (no synchronous server), or none is there to fit.
     """
-    by_round: dict[int, list[LogRow]] = {}
+    by_round: dict[int, list[LogRow]] = defaultdict(list)
     for row in log:
-        by_round.setdefault(row.round, []).append(row)
+        by_round[row.round].append(row)
     spans = _compute_round_spans(by_round)
     numbers = [number for number, span in spans.items() if span.whole] or list(spans)
     if rounds is None:
@@ -364,25 +355,20 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
             f"rounds from {numbers[0]} to {numbers[-1]}", where="--rounds", got=rounds
         )
     lengths_s = np.array([spans[number].length_s for number in chosen])
-    pool_s = (
-        np.array([spans[n].length_s for n in numbers[1:]])
-        if rounds is None
-        else lengths_s
-    )
+    scattered_s = lengths_s
+    if rounds is None:
+        scattered_s = np.array([spans[number].length_s for number in numbers[1:]])
     rows = [row for number in chosen for row in by_round[number]]
-    named = any(row.client for row in rows)
-    shares = [
-        _LoggedWork.of(number, by_round[number], spans[number]) for number in chosen
+    flights = [
+        work
+        for number in chosen
+        for work in _list_work(by_round[number], spans[number])
     ]
-    flights = [flight for share in shares for flight in share]
     clients = _fit_clients(flights)
     servers_s = np.array([spans[number].server_s for number in chosen])
     training_s = sum(flight.phases_s.get("training", 0.0) for flight in flights)
     work_s = sum(flight.work_s for flight in flights)
     whole = not any(flight.phases_s for flight in flights)
-    absent = len(
-        {row.client for row in log if row.client} - {row.client for row in rows}
-    )
     return Twin(
         clients=clients,
         server=_estimate_mean(servers_s),
@@ -390,12 +376,11 @@ def fit_twin(log: Sequence[LogRow], rounds: tuple[int, int] | None = None) -> Tw
         server_cv=_estimate_variation(servers_s),
         participants=len(flights) / len(chosen),
         rounds_s=lengths_s,
-        scatter_s=float(pool_s.std(ddof=1)) if len(pool_s) > 1 else 0.0,
-        scatter_rounds=len(pool_s),
+        scattered_s=scattered_s,
         logged_rounds=len(by_round),
         power_w=_fit_power(rows),
         training_share=1.0 if whole or not work_s else training_s / work_s,
-        untold=tuple(_list_untold(rows, clients, absent, named, whole)),
+        untold=tuple(_list_untold(log, rows, clients, whole)),
     )
 
 
@@ -417,35 +402,33 @@ class _LoggedWork(NamedTuple):
     work_s: float
     sizes: dict[str, float]
 
-    @classmethod
-    def of(
-        cls, number: int, rows: Sequence[LogRow], span: _RoundSpan
-    ) -> list[_LoggedWork]:
-        """Return the work of each client in a round.
 
-        Args:
-            number: the round's.
-            rows: the log's lines on it.
-            span: from when to when it lasted.
-        """
-        by_client = _group_by_client(row for row in rows if row.phase not in _NO_WORK)
-        if any(by_client):  # what is said of all together adds nothing
-            by_client.pop("", None)
-        if not by_client:
-            return [cls("", {}, span.length_s - span.server_s, {})]
-        flights = []
-        for client, its_rows in by_client.items():
-            phases_s: dict[str, float] = {}
-            sizes: dict[str, float] = {}
-            for row in its_rows:
-                if row.phase != "participation":
-                    phases_s[row.phase] = phases_s.get(row.phase, 0.0) + row.duration_s
-                if row.moved_bytes is not None:
-                    sizes[row.phase] = sizes.get(row.phase, 0.0) + row.moved_bytes
-            whole_s = max(row.finished_at_s for row in its_rows) - span.started_at_s
-            sent_s = phases_s.get("download", 0.0) + phases_s.get("upload", 0.0)
-            flights.append(cls(client, phases_s, max(0.0, whole_s - sent_s), sizes))
-        return flights
+def _list_work(rows: Sequence[LogRow], span: _RoundSpan) -> list[_LoggedWork]:
+    """Return the work of each client in a round.
+
+    Args:
+        rows: the log's lines on it.
+        span: from when to when it lasted.
+    """
+    by_client = _group_by_client(row for row in rows if row.phase not in _NO_WORK)
+    if any(by_client):  # what is said of all together adds nothing
+        by_client.pop("", None)
+    if not by_client:
+        return [_LoggedWork("", {}, span.length_s - span.server_s, {})]
+    flights = []
+    for client, its_rows in by_client.items():
+        phases_s: dict[str, float] = defaultdict(float)
+        sizes: dict[str, float] = defaultdict(float)
+        for row in its_rows:
+            if row.phase != "participation":
+                phases_s[row.phase] += row.duration_s
+            if row.moved_bytes is not None:
+                sizes[row.phase] += row.moved_bytes
+        whole_s = max(row.finished_at_s for row in its_rows) - span.started_at_s
+        sent_s = phases_s.get("download", 0.0) + phases_s.get("upload", 0.0)
+        work_s = max(0.0, whole_s - sent_s)
+        flights.append(_LoggedWork(client, phases_s, work_s, sizes))
+    return flights
 
 
 _Row = TypeVar("_Row", LogRow, _LoggedWork)
@@ -499,14 +482,14 @@ def _fit_clients(flights: Sequence[_LoggedWork]) -> tuple[TwinClient, ...]:
     for name, rows in _group_by_client(flights).items():
         up_s, up_bytes = _collect_transfers(rows, "upload")
         down_s, down_bytes = _collect_transfers(rows, "download")
+        sizes = up_bytes if up_bytes.any() else down_bytes
         clients.append(
             TwinClient(
                 name=name or "all",
                 work=_estimate_mean(np.array([row.work_s for row in rows])),
                 upload=_estimate_mean(up_s) if len(up_s) else None,
                 download=_estimate_mean(down_s) if len(down_s) else None,
-                upload_bytes=float(up_bytes.mean()) if len(up_bytes) else None,
-                download_bytes=float(down_bytes.mean()) if len(down_bytes) else None,
+                message_bytes=float(sizes.mean()) if len(sizes) else 0.0,
                 latency_s=_fit_latency_s(up_s, up_bytes),
                 rounds=len(rows),
             )
@@ -549,35 +532,35 @@ def _fit_power(rows: Iterable[LogRow]) -> dict[str, float]:
         "waiting": "idle",
         "participation": "training",
     }
-    joules: dict[str, float] = {}
-    seconds: dict[str, float] = {}
+    joules: dict[str, float] = defaultdict(float)
+    seconds: dict[str, float] = defaultdict(float)
     for row in rows:
         if row.client and row.joules is not None and row.duration_s > 0:
             word = words[row.phase]
-            joules[word] = joules.get(word, 0.0) + row.joules
-            seconds[word] = seconds.get(word, 0.0) + row.duration_s
+            joules[word] += row.joules
+            seconds[word] += row.duration_s
     return {word: joules[word] / seconds[word] for word in joules}
 
 
 def _list_untold(
+    log: Sequence[LogRow],
     rows: Sequence[LogRow],
     clients: Sequence[TwinClient],
-    absent: int,
-    named: bool,
     whole: bool,
 ) -> Iterable[str]:
     """Yield sentences on what the log, or its fitted rounds, cannot tell.
 
     Args:
+        log: all of it.
         rows: of the fitted rounds.
         clients: what was fitted.
-        absent: clients of the log that took part in none of them.
-        named: the log names clients.
         whole: it has no phases, only whole participations.
     """
+    named = {row.client for row in rows} - {""}
+    absent = {row.client for row in log} - {"", *named}
     if absent:
         yield (
-            f"Untold: {absent} further clients, which took part in no round that "
+            f"Untold: {len(absent)} further clients, which took part in no round that "
             f"was fitted."
         )
     if not named:
@@ -677,9 +660,9 @@ def _build_noise(cv: float) -> dict[str, Plain]:
 
 def _group_by_client(rows: Iterable[_Row]) -> dict[str, list[_Row]]:
     """Return rows by client, in the order of their numbers, names behind them."""
-    groups: dict[str, list[_Row]] = {}
+    groups: dict[str, list[_Row]] = defaultdict(list)
     for row in rows:
-        groups.setdefault(row.client, []).append(row)
+        groups[row.client].append(row)
 
     def order(client: str) -> tuple[float, str]:
         return (float(client), "") if client.isdecimal() else (math.inf, client)

@@ -94,8 +94,8 @@ def _read_row(values: Mapping[str, str], line: int) -> LogRow:
         raise InputError(
             allowed, where="phase", got=phase, hint=did_you_mean(phase, phases)
         )
-    number = _read_number(values, "round", "a round: 1, 2, …")
-    if number < 1 or number != int(number):
+    number = _read_number(values, "round", "a round: 1, 2, …", 1)
+    if not number.is_integer():
         raise InputError("a round: 1, 2, …", where="round", got=values["round"])
     start_s, end_s = (_read_number(values, name, "seconds") for name in LOG_COLUMNS[3:])
     if end_s < start_s:
@@ -107,12 +107,14 @@ def _read_row(values: Mapping[str, str], line: int) -> LogRow:
     )
 
 
-def _read_number(values: Mapping[str, str], name: str, allowed: str) -> float:
+def _read_number(
+    values: Mapping[str, str], name: str, allowed: str, least: float = -math.inf
+) -> float:
     try:
         number = float(values[name])
     except ValueError:
         number = math.nan
-    if not math.isfinite(number):
+    if not math.isfinite(number) or number < least:
         raise InputError(allowed, where=name, got=values[name])
     return number
 
@@ -120,7 +122,4 @@ def _read_number(values: Mapping[str, str], name: str, allowed: str) -> float:
 def _read_measure(values: Mapping[str, str], name: str) -> float | None:
     if not values.get(name, "").strip():
         return None
-    number = _read_number(values, name, "a number from 0, or nothing")
-    if number < 0:
-        raise InputError("a number from 0, or nothing", where=name, got=values[name])
-    return number
+    return _read_number(values, name, "a number from 0, or nothing", 0)

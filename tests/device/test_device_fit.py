@@ -225,7 +225,7 @@ def test_stretches_tell_steps_from_their_beginning_and_whose_scatter_it_is(tmp_p
 
 def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
     table = read_stretches(tmp_path, stretches(np.random.default_rng(5), 3))
-    assert add_starts(table) is table
+    assert add_starts(table) == table
     document = fit_profile(table, kind="table", name="stretches").document
     assert "starting" not in document
     assert "per_step" not in document["noise"]["training"]

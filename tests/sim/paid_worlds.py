@@ -2,54 +2,29 @@
 
 import sim_worlds as sim
 
-from simfed.device import DeviceSpec
 from simfed.net import Star
 
+ROUNDS = 7
 STAR = Star(
     4, up_bytes_per_s=[1e3, 2e3, 3e3, 4e3], receive_bytes_per_s=6e3, latency_s=0.01
 )
 
 
-class Rewarding:
-    """A stand-in for learning whose losses fall, so that policies have something to
-    learn.
-    """
+def plain():
+    return sim.scenario(rounds=ROUNDS, policy={"kind": "ascend", "warmup": 1, "c": 1})
 
-    def __init__(self, sizes):
-        self._sizes = sizes
 
-    def __getattr__(self, name):
-        return getattr(self._sizes, name)
-
-    def merge(self, round, contributions, weights=()):
-        from simfed.fleet import Outcome
-
-        done = self._sizes.merge(round, contributions)
-        local = {
-            c.task.label: (1.0 / round, 1.0 / round - 1e-3 * len(c.choice.strategy))
-            for c in contributions
+def world(recorder=None):
+    """Losses fall, so that policies have something to learn."""
+    losses = {
+        round: {
+            "local_loss": {c: (1 / round, 1 / round - 1e-2 * (c + 1)) for c in range(4)}
         }
-        return Outcome(round, done.model_version, local_loss=local)
-
-
-def plain(rounds=7):
-    return sim.scenario(rounds=rounds, policy={"kind": "ascend", "warmup": 1, "c": 1})
-
-
-def world(recorder=None, rounds=7):
-    from simfed.device import build_processor, load_profile
-    from simfed.ground import Streams
-
-    sizes = sim.TimeOnlyWorkload(sim.TasksOf(plain(rounds), down_bytes=100.0))
-    processor = build_processor(
-        DeviceSpec.model_validate({"profile": "p", "noise": {"cv": 0.3}}),
-        load_profile("rtx3090-ryzen4800h"),
-    )
-    devices = [processor.client(Streams(0), client) for client in range(4)]
+        for round in range(1, ROUNDS + 1)
+    }
     return sim.build(
-        plain(rounds),
+        plain(),
         star=STAR,
-        devices=devices,
-        workload=Rewarding(sizes),
+        workload=sim.Scripted(plain(), losses, down_bytes=100.0),
         recorder=recorder,
     )

@@ -3,9 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
-from simfed.device import DeviceSpec, build_processor, load_profile
+import yaml
+
+from simfed.experiment import Parts
+from simfed.fleet import Outcome
 from simfed.ground import Streams
-from simfed.ground.registry import registry
 from simfed.learn.catalogue import facts
 from simfed.net import Network, Star
 from simfed.policy import Replay
@@ -24,13 +26,11 @@ def scenario(clients=4, **changes):
     """
     if isinstance(clients, int):
         clients = [group(clients)]
+    public = {} if "method" in changes else {"public": 8}
     plain = {
         "name": "tiny",
         "rounds": 3,
-        "dataset": {
-            "name": "mnist-mini",
-            **({} if "method" in changes else {"public": 8}),
-        },
+        "dataset": {"name": "mnist-mini", **public},
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients": clients,
         "policy": {"kind": "uniform", "strategy": "random-k"},
@@ -43,21 +43,21 @@ def scenario(clients=4, **changes):
 
 def group(count, prototype="small", **changes):
     """Clients whose device is calibrated."""
-    return {
-        "count": count,
-        "prototype": prototype,
-        "device": "rtx3090-ryzen4800h",
-        **changes,
-    }
+    device = "rtx3090-ryzen4800h"
+    return {"count": count, "prototype": prototype, "device": device, **changes}
 
 
 class Fixed:
-    """A device whose every piece of work takes as long as it is told."""
+    """A device whose every piece of work takes as long as it is told.
+
+    It keeps the (quantity, number) of each, and the seconds that its energy is of.
+    """
+
+    counts_energy = True
 
     def __init__(self, training_s=1.0, compression_s=0.5, **others):
         self.seconds = {"training": training_s, "compression": compression_s, **others}
-
-    counts_energy = True
+        self.asked, self.told = [], None
 
     def work_s(self, work):
         return self.seconds[work.quantity]
@@ -66,57 +66,103 @@ class Fixed:
         return work.times * self.work_s(work)
 
     def charges(self, quantity, model):
-        return quantity in self.seconds or quantity not in (
-            "handling",
-            "evaluation",
-            "losses",
-        )
+        beside = "handling", "evaluation", "losses"
+        return quantity in self.seconds or quantity not in beside
 
     def duration_s(self, nominal_s, start_at_s, *, round, phase, nth=0, steps=1.0):
+        self.asked.append((phase, nth))
         return nominal_s
 
     def energy_j(self, phases_s):
-        return None
+        self.told = dict(phases_s)
+        return
 
 
 class TasksOf(Tasks):
     """The tasks of a scenario, with as much on the way down as a test says."""
 
     def __init__(self, plain, samples_of=lambda client: 600, down_bytes=None):
-        sizes = {
-            name: facts(p.model, plain.dataset.name)
-            for name, p in plain.prototypes.items()
-        }
+        models = plain.prototypes.items()
+        sizes = {name: facts(p.model, plain.dataset.name) for name, p in models}
         super().__init__(plain, sizes, samples_of)
         self._down_bytes = down_bytes
 
     def downlink_bytes(self, plan):
-        return (
-            super().downlink_bytes(plan)
-            if self._down_bytes is None
-            else self._down_bytes
-        )
+        down_bytes = self._down_bytes
+        return super().downlink_bytes(plan) if down_bytes is None else down_bytes
+
+
+class Scripted(TimeOnlyWorkload):
+    """A learning side with given losses: `script[round]` is what its merge says.
+
+    `local_loss` is told by client, or by the task's label.
+    """
+
+    def __init__(self, plain, script, down_bytes=0.0):
+        super().__init__(TasksOf(plain, down_bytes=down_bytes))
+        self.script, self.log = script, []
+
+    def execute(self, task, choice):
+        self.log.append(("execute", task.round, task.client))
+        return super().execute(task, choice)
+
+    def merge(self, round, contributions, weights=()):
+        tasks = [each.task for each in contributions]
+        self.log.append(("merge", round, [task.client for task in tasks]))
+        version = super().merge(round, contributions).model_version
+        said = dict(self.script.get(round, {}))
+        told = said.pop("local_loss", {})
+        local = {
+            task.label: told[name]
+            for task in tasks
+            for name in (task.client, task.label)
+            if name in told
+        }
+        return Outcome(round, version, local_loss=local, **said)
+
+    def discard(self, contribution):
+        self.log.append(("discard", contribution.task.round, contribution.task.client))
 
 
 @dataclass
 class World:
     """A simulation and what it records."""
 
-    scenario: Scenario
     simulation: Simulation
     recorder: Recorder
     workload: Any
-    clock: Any = None
+    clock: Clock
 
     def run(self, **options):
         self.simulation.run(**options)
         return self
 
-    def rows(self, table):
-        return self.recorder.table(table).to_pylist()
+    def rows(self, table, *names):
+        """All rows, or of each row the tuple of some columns."""
+        rows = self.recorder.table(table).to_pylist()
+        return [tuple(row[name] for name in names) for row in rows] if names else rows
 
     def column(self, table, name):
         return self.recorder.table(table).column(name).to_pylist()
+
+    def spans(self, track):
+        """(kind, name, from, to) of each span of a track."""
+        rows = self.rows("spans", "kind", "name", "started_at_s", "finished_at_s")
+        tracks = self.column("spans", "track")
+        return [row for row, of in zip(rows, tracks, strict=True) if of == track]
+
+    def lose(self, at_s, client, outcome="dropped"):
+        """Have this client lose its participation at an instant of the first round."""
+        clock, carry = self.clock, self.clock.carry
+
+        def carry_and_lose(flight):
+            carry(flight)
+            if (flight.client, flight.task.round) == (client, 1):
+                strike = clock.env.timeout(at_s - clock.env.now)
+                strike.callbacks.append(lambda _: clock.cut(flight, outcome))
+
+        clock.carry = carry_and_lose
+        return self
 
 
 def build(
@@ -127,83 +173,55 @@ def build(
     workload=None,
     recorder=None,
     downlink_bytes=0.0,
-    seed=0,
-    server_device=None,
     recorded=None,
     samples_of=lambda client: 600,
-    presence=None,
     faults=None,
+    **others,
 ):
     """`devices`: one `Fixed` per client; the calibrated profile if omitted."""
-    group_of = plain.group_of_client()
-    streams = Streams(seed)
-    processor = build_processor(
-        DeviceSpec(profile="p"), load_profile("rtx3090-ryzen4800h")
-    )
+    streams, parts = Streams(0), Parts(plain)
     star = star or Star(plain.client_count)
     recorder = recorder or Recorder()
     if workload is None:
         tasks = TasksOf(plain, samples_of, downlink_bytes)
         workload = TimeOnlyWorkload(tasks, recorded=recorded)
 
-    def make_policy(client):
-        policy = plain.policy_of_group(plain.clients[group_of[client]])
-        if recorded is not None:
-            return Replay(plain.compression.choices, recorded=recorded.arms(client))
-        cls = registry("policy").get(policy.kind)
-        return cls(plain.compression.choices, policy.reward.clip, **policy.options)
+    def replay(client):
+        return Replay(plain.compression.choices, recorded=recorded.arms(client))
 
     clock = Clock(
         lambda env, on_use: Network(env, star, on_use=on_use),
-        (lambda c: devices[c]) if devices else lambda c: processor.client(streams, c),
+        devices.__getitem__ if devices else parts.device,
         streams,
-        server_device=server_device,
-        presence=presence,
         faults=faults,
         story=workload.tasks.story,
+        **others,
     )
     simulation = Simulation(
         plain,
         workload=workload,
         world=clock,
-        make_policy=make_policy,
+        make_policy=replay if recorded else parts.policy,
         recorder=recorder,
         streams=streams,
         faults=faults,
     )
-    return World(plain, simulation, recorder, workload, clock)
+    return World(simulation, recorder, workload, clock)
 
 
-def write(path, world_of, plain, **run_options):
+def write(path, world_of, plain):
     """Run into a directory, as the composition root does.
 
     `world_of(recorder)` builds the world.
     """
+    models = {name: {"model": model} for name, model in plain.model_names.items()}
     directory = RunDirectory.create(
         path,
-        scenario_yaml=as_yaml(plain),
-        manifest={
-            "name": plain.name,
-            "mode": "time-only",
-            "models": {n: {"model": m} for n, m in plain.model_names.items()},
-        },
+        scenario_yaml=yaml.safe_dump(plain.model_dump(mode="json"), sort_keys=False),
+        manifest={"name": plain.name, "mode": "time-only", "models": models},
     )
     recorder = directory.recorder()
-    world = world_of(recorder)
-    world.simulation.run(**run_options)
-    return finish(directory, recorder, plain)
-
-
-def finish(directory, recorder, plain):
-    directory.finish(
-        recorder,
-        manifest={},
-        summary=summarise(recorder.table, plain.clients_of_prototype),
-    )
-    return open_run(directory.path)
-
-
-def as_yaml(plain):
-    import yaml
-
-    return yaml.safe_dump(plain.model_dump(mode="json"), sort_keys=False)
+    world_of(recorder).run()
+    summary = summarise(recorder.table, plain.clients_of_prototype)
+    directory.finish(recorder, manifest={}, summary=summary)
+    return open_run(path)

@@ -1,6 +1,7 @@
 """Who held the round up, and what the round would have been without them."""
 
 import math
+from unittest import mock
 
 import pytest
 import sim_worlds as sim
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 
 from simfed.net import Star
 from simfed.record import explain_rounds, rank_stragglers
+from simfed.sim import blame
 
 SIZE = 8000.0  # bytes of one upload
 
@@ -20,28 +22,31 @@ def one_round(star, devices, **options):
 
 
 def blamed(world):
-    row = world.rows("rounds")[0]
-    names = (
+    [row] = world.rows(
+        "rounds",
         "critical_client",
         "critical_phase",
         "critical_link",
         "saved_without_critical_s",
     )
-    return tuple(row[name] for name in names)
+    return row
 
 
 def test_a_slow_processor_is_blamed_for_training_and_no_link():
-    world = one_round(
-        Star(3, up_bytes_per_s=SIZE), [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)]
-    )
+    star = Star(3, up_bytes_per_s=SIZE)
+    world = one_round(star, [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)])
     assert blamed(world) == (1, "training", None, 7.0)
     assert world.column("participations", "slack_s") == [8.0, 0.0, 7.0]
 
 
 def test_a_slow_link_is_blamed_by_its_name():
     star = Star(2, up_bytes_per_s=[SIZE, SIZE / 16])
-    world = one_round(star, [sim.Fixed(1), sim.Fixed(1)])
-    assert blamed(world) == (1, "upload", "client-1/up", 15.0)
+    assert blamed(one_round(star, [sim.Fixed()] * 2)) == (
+        1,
+        "upload",
+        "client-1/up",
+        15,
+    )
 
 
 def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
@@ -50,9 +55,8 @@ def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
     star = Star(3, receive_bytes_per_s=SIZE, up_bytes_per_s=SIZE)
     world = one_round(star, [sim.Fixed(1, 0)] * 3)
     assert blamed(world) == (0, "upload", "server/receive", pytest.approx(1.0))
-    assert explain_rounds(world.recorder.table) == {
-        1: "round 1: client 0, 75 % upload, shared link server/receive"
-    }
+    told = explain_rounds(world.recorder.table)
+    assert told == {1: "round 1: client 0, 75 % upload, shared link server/receive"}
 
 
 @pytest.mark.parametrize(("latency_s", "link"), [(0.9, "client-1/up"), (1.1, None)])
@@ -64,7 +68,7 @@ def test_a_link_is_not_blamed_for_what_is_mostly_latency(latency_s, link):
 
 def test_a_download_can_be_to_blame():
     star = Star(2, down_bytes_per_s=[1000.0, 500.0])
-    world = one_round(star, [sim.Fixed(1)] * 2, downlink_bytes=2000.0)
+    world = one_round(star, [sim.Fixed()] * 2, downlink_bytes=2000.0)
     assert blamed(world) == (1, "download", "client-1/down", 2.0)
 
 
@@ -76,57 +80,50 @@ def test_the_servers_own_work_can_be_to_blame_and_shrinks_with_the_client():
 
 
 def test_ties_blame_the_lowest_id():
-    world = one_round(Star(3), [sim.Fixed(1)] * 3)
-    assert blamed(world) == (0, "training", None, 0.0)
+    assert blamed(one_round(Star(3), [sim.Fixed()] * 3)) == (0, "training", None, 0.0)
 
 
 def test_a_client_alone_has_nobody_to_be_compared_with():
-    assert blamed(one_round(Star(1), [sim.Fixed(2)])) == (0, "training", None, None)
+    assert blamed(one_round(Star(1), [sim.Fixed()])) == (0, "training", None, None)
 
 
 @given(
     uploads=st.lists(st.floats(0.1, 10.0), min_size=2, max_size=6),
     training=st.lists(st.floats(0.0, 5.0), min_size=6, max_size=6),
     receive=st.floats(0.2, 8.0),
-    send=st.sampled_from([None, 0.5, 3.0]),
+    send=st.sampled_from([math.inf, 0.5, 3.0]),
 )
 def test_the_saving_is_that_of_a_run_in_which_the_client_never_was(
     uploads, training, receive, send
 ):
     def play(clients):
+        rates = [SIZE * uploads[c] for c in clients]
         star = Star(
             len(clients),
-            up_bytes_per_s=[SIZE * uploads[c] for c in clients],
+            up_bytes_per_s=rates,
             receive_bytes_per_s=SIZE * receive,
-            down_bytes_per_s=[SIZE * uploads[c] for c in clients],
-            send_bytes_per_s=math.inf if send is None else SIZE * send,
+            down_bytes_per_s=rates,
+            send_bytes_per_s=SIZE * send,
         )
         devices = [sim.Fixed(training[c], 0.0) for c in clients]
-        return one_round(star, devices, downlink_bytes=SIZE)
+        world = one_round(star, devices, downlink_bytes=SIZE)
+        return world.column("rounds", "duration_s")[0], blamed(world)
 
     everybody = list(range(len(uploads)))
-    world = play(everybody)
-    critical, _, _, saved_s = blamed(world)
-    without = play([client for client in everybody if client != critical])
-    lengths = [w.column("rounds", "duration_s")[0] for w in (world, without)]
-    assert saved_s == pytest.approx(lengths[0] - lengths[1], abs=1e-9 * lengths[0])
+    length_s, (critical, _, _, saved_s) = play(everybody)
+    everybody.remove(critical)
+    without_s, _ = play(everybody)
+    assert saved_s == pytest.approx(length_s - without_s, abs=1e-9 * length_s)
 
 
 def test_the_second_play_is_left_out_where_no_link_is_shared(monkeypatch):
-    from simfed.sim import blame
-
-    played, again = [], blame.play
-    monkeypatch.setattr(
-        blame,
-        "play",
-        lambda net, sends, *a, **k: (
-            played.append(len(sends)) or again(net, sends, *a, **k)
-        ),
-    )
+    spy = mock.Mock(side_effect=blame.play)
+    monkeypatch.setattr(blame, "play", spy)
     one_round(Star(3, up_bytes_per_s=SIZE, down_bytes_per_s=SIZE), [sim.Fixed()] * 3)
-    assert played == []
+    assert not spy.called
     one_round(Star(3, up_bytes_per_s=SIZE, receive_bytes_per_s=SIZE), [sim.Fixed()] * 3)
-    assert played == [2]
+    [call] = spy.call_args_list
+    assert len(call.args[1]) == 2
 
 
 def test_the_straggler_table_counts_rounds_phases_links_and_savings():

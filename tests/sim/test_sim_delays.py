@@ -13,6 +13,7 @@ from simfed.scenario import load_scenario
 from simfed.sim import blame, server
 
 SPREAD = {"per_message": {"uniform": {"low": "20 ms", "high": "220 ms"}}}
+RATES = {"up": 5, "down": 20}
 MBPS = 1e6 / 8
 
 
@@ -21,40 +22,51 @@ def world(latency=SPREAD, **changes):
     return worlds.world("tiny", {"clients[0].link": link, "rounds": 3, **changes})
 
 
-def drawn(client, round, message, nth=0, link="up", seed=0):
-    return (
-        0.02
-        + 0.2 * Streams(seed)("latency", link, client, round, message, nth).random()
-    )
+def drawn(row, message="upload", nth=0, link="up"):
+    key = int(row.client), int(row.round), message, nth
+    return 0.02 + 0.2 * Streams(0)("latency", link, *key).random()
 
 
-def played(scenario, **options):
-    return worlds.play(scenario, time_only=True, **options).participations
+def played(scenario):
+    return worlds.play(scenario, time_only=True).participations
 
 
-def each(rows):
-    return [row for _, row in rows.iterrows()]
+def moving_s(row, way):
+    return getattr(row, f"{way}link_bytes") / RATES[way] / MBPS
+
+
+def assert_waits(rows, way, delay_s):
+    """Each message takes its delay and its bytes."""
+    for row in rows.itertuples():
+        took_s = getattr(row, f"{way}link_s")
+        assert took_s == pytest.approx(delay_s(row) + moving_s(row, way))
 
 
 def test_every_message_takes_its_own_draw_and_its_bytes():
-    rows = each(played(world()))
+    rows = played(world())
     assert len(rows) == 6
-    for row in rows:
-        key = row.client, row["round"]
-        down_s, up_s = drawn(*key, "download"), drawn(*key, "upload")
-        assert row.downlink_s == pytest.approx(down_s + row.downlink_bytes / 20 / MBPS)
-        assert row.uplink_s == pytest.approx(up_s + row.uplink_bytes / 5 / MBPS)
+    assert_waits(rows, "up", drawn)
+    assert_waits(rows, "down", lambda row: drawn(row, "download"))
 
 
 def test_a_way_down_with_a_law_of_its_own_has_draws_of_its_own():
-    own = {"clients[0].link.down_latency": SPREAD}
-    for row in each(played(world(**own))):
-        key = row.client, row["round"]
-        down_s = drawn(*key, "download", link="down")
-        assert row.downlink_s == pytest.approx(down_s + row.downlink_bytes / 20 / MBPS)
-    constant = {"clients[0].link.down_latency": "7 ms"}
-    for row in each(played(world(**constant))):
-        assert row.downlink_s == pytest.approx(0.007 + row.downlink_bytes / 20 / MBPS)
+    key = "clients[0].link.down_latency"
+    own = played(world(**{key: SPREAD}))
+    assert_waits(own, "down", lambda row: drawn(row, "download", link="down"))
+    assert_waits(played(world(**{key: "7 ms"})), "down", lambda row: 0.007)
+
+
+TCP = {"network.model": "tcp", "compression.k": 100}
+
+
+def waits_of_tcp(latency, **more):
+    """(row, seconds of its upload beside those without latency)."""
+    still = played(world("0 s", **TCP)).itertuples()
+    for row, alone in zip(
+        played(world(latency, **TCP, **more)).itertuples(), still, strict=True
+    ):
+        assert row.uplink_bytes < 14480
+        yield row, row.uplink_s - alone.uplink_s
 
 
 @pytest.mark.parametrize("back_s", [None, 0.007])
@@ -62,53 +74,42 @@ def test_a_handshake_and_slow_start_take_the_round_trips_of_the_message(back_s):
     """Beside what a path without latency takes, an upload of one window has a round
     trip of handshake and the way up: three times its draw, or twice and the way back.
     """
-    tcp = {"network.model": "tcp", "compression.k": 100}
     back = {} if back_s is None else {"clients[0].link.down_latency": f"{back_s} s"}
-    still = each(played(world("0 s", **tcp)))
-    for row, alone in zip(each(played(world(**tcp, **back))), still, strict=True):
-        assert row.uplink_bytes < 14480
-        delay_s = drawn(row.client, row["round"], "upload")
-        waited_s = 2 * delay_s + (delay_s if back_s is None else back_s)
-        assert row.uplink_s - alone.uplink_s == pytest.approx(waited_s, rel=1e-9)
+    for row, waited_s in waits_of_tcp(SPREAD, **back):
+        up_s = drawn(row)
+        expected_s = 2 * up_s + (up_s if back_s is None else back_s)
+        assert waited_s == pytest.approx(expected_s, rel=1e-9)
 
 
 def test_draws_hang_neither_on_other_clients_nor_on_the_order_of_messages():
-    few = played(world()).set_index(["round", "client"])
     order = {"clients[0].count": 5, "participation.clients_per_round": 5}
-    many = played(world(**order)).set_index(["round", "client"])
-    assert many.loc[few.index, "uplink_s"].tolist() == few["uplink_s"].tolist()
+    assert_waits(played(world(**order)), "up", drawn)
     mode = {"aggregation": {"mode": "asynchronous", "concurrency": 1}}
-    turns = each(played(world(**mode)))
-    assert len({row["round"] for row in turns}) > 1
-    for row in turns:
-        delay_s = drawn(row.client, row["round"], "upload")
-        assert row.uplink_s == pytest.approx(delay_s + row.uplink_bytes / 5 / MBPS)
+    turns = played(world(**mode))
+    assert turns["round"].nunique() > 1
+    assert_waits(turns, "up", drawn)
 
 
 def test_a_message_that_is_sent_again_draws_again():
     faults = {"faults": {"messages": {"lost": 0.5, "timeout": "1 s", "tries": 9}}}
     run = worlds.play(world(**faults, rounds=6), time_only=True)
-    spans = run.spans[run.spans["kind"] == "upload"]
-    again = 0
-    for key, tries in spans.groupby(["client", "round"]):
-        client, round = map(int, key)
-        for nth, (_, row) in enumerate(tries.sort_values("started_at_s").iterrows()):
-            size = run.participations.set_index(["client", "round"]).loc[key]
-            each_bytes = size.uplink_bytes / len(tries)
-            spent_s = row.finished_at_s - row.started_at_s
-            delay_s = drawn(client, round, "upload", nth)
-            assert spent_s == pytest.approx(delay_s + each_bytes / 5 / MBPS)
-            again += nth > 0
-    assert again
+    spans, most = run.spans[run.spans["kind"] == "upload"], 0
+    for row in run.participations.itertuples():
+        mine = spans[(spans["client"] == row.client) & (spans["round"] == row.round)]
+        for nth, span in enumerate(mine.sort_values("started_at_s").itertuples()):
+            spent_s = span.finished_at_s - span.started_at_s
+            expected_s = drawn(row, nth=nth) + moving_s(row, "up") / len(mine)
+            assert spent_s == pytest.approx(expected_s)
+            most = max(most, nth)
+    assert most
 
 
 def test_a_table_is_drawn_row_by_row(tmp_path):
     table = tmp_path / "rtt.csv"
     table.write_text("rtt_ms,often\n40,1\n90,0\n1000,3\n")
-    of_table = {"table": str(table), "column": "rtt_ms", "unit": "ms"}
-    weighted = {"per_message": {**of_table, "weights": "often"}}
-    rows = each(played(world(weighted, rounds=20)))
-    delays = {round(row.uplink_s - row.uplink_bytes / 5 / MBPS, 9) for row in rows}
+    law = {"table": str(table), "column": "rtt_ms", "unit": "ms", "weights": "often"}
+    rows = played(world({"per_message": law}, rounds=20)).itertuples()
+    delays = {round(row.uplink_s - moving_s(row, "up"), 9) for row in rows}
     assert delays == {0.04, 1.0}
 
 
@@ -129,37 +130,34 @@ def look_up(at_s, column=0):
 
 def test_a_message_takes_the_delay_of_the_instant_at_which_it_starts(tmp_path):
     run = worlds.play(world(traced(tmp_path), rounds=8), time_only=True)
-    sizes = run.participations.set_index(["round", "client"])
+    starts = run.spans.set_index(["round", "client", "kind"])["started_at_s"]
     met = set()
-    for row in each(run.spans[run.spans["kind"].isin(["download", "upload"])]):
-        size = sizes.loc[(row["round"], int(row.client))]
-        up = row.kind == "upload"
-        moving_s = (size.uplink_bytes / 5 if up else size.downlink_bytes / 20) / MBPS
-        delay_s = look_up(row.started_at_s)
-        met.add(delay_s)
-        spent_s = size.uplink_s if up else size.downlink_s
-        assert spent_s == pytest.approx(delay_s + moving_s)
+
+    def delay_s(row, kind):
+        met.add(look_up(starts[row.round, row.client, kind]))
+        return look_up(starts[row.round, row.client, kind])
+
+    assert_waits(run.participations, "up", lambda row: delay_s(row, "upload"))
+    assert_waits(run.participations, "down", lambda row: delay_s(row, "download"))
     assert met == {0.05, 0.2, 0.12}
 
 
 def test_a_column_per_client_half_a_round_trip_and_a_handshake(tmp_path):
     keys = {"latency_column": "rtt{client}", "factor": 0.5, "end": "hold"}
-    tcp = {"network.model": "tcp", "compression.k": 100, "rounds": 1}
-    rows = each(played(world(traced(tmp_path, **keys), **tcp)))
-    for row, alone in zip(rows, each(played(world("0 s", **tcp))), strict=True):
-        at_s = row.started_at_s + row.downlink_s + row.training_s + row.compression_s
+    for row, waited_s in waits_of_tcp(traced(tmp_path, **keys)):
+        at_s = row.finished_at_s - row.waiting_s - row.uplink_s
         delay_s = look_up(min(at_s, 1.3), 1 + row.client) / 2
-        assert row.uplink_s - alone.uplink_s == pytest.approx(3 * delay_s)
+        assert waited_s == pytest.approx(3 * delay_s)
 
 
 def test_a_trace_that_ends_fails_the_message_that_starts_after_it(tmp_path):
     ends = world(traced(tmp_path, end="error"), rounds=9)
-    with pytest.raises(
-        RunFailed,
-        match=r"link client-\d/(up|down): at .* s the trace of its latency has ended, "
-        "and a message starts; a trace with `end: loop` goes on",
-    ):
-        worlds.play(ends, time_only=True)
+    sentence = (
+        r"link client-\d/(up|down): at .* s the trace of its latency has ended, "
+        "and a message starts; a trace with `end: loop` goes on"
+    )
+    with pytest.raises(RunFailed, match=sentence):
+        played(ends)
 
 
 def test_a_run_keeps_the_trace_that_it_read(tmp_path):
@@ -182,11 +180,10 @@ def test_play_again_for_blame_meets_the_same_delays(latency, monkeypatch, tmp_pa
         return blame.blame_round(flights, work, network, **options)
 
     monkeypatch.setattr(server, "blame_round", compare)
-    worlds.play(world(latency, **shared), time_only=True)
+    played(world(latency, **shared))
     assert len(waited) == 3
-    for spent_s, again_s, uploads_s in waited:
-        assert again_s == pytest.approx(spent_s, rel=1e-9)
-        assert uploads_s == pytest.approx(spent_s, rel=1e-9)
+    for spent_s, *again_s in waited:
+        assert again_s == pytest.approx([spent_s] * 2, rel=1e-9)
 
 
 def test_edge_servers_have_no_access_link_and_so_none_of_its_delays():
@@ -196,13 +193,9 @@ def test_edge_servers_have_no_access_link_and_so_none_of_its_delays():
         "aggregation": {"edge_servers": {"at": "edge"}},
         "clients[0].count": 4,
     }
-    run = worlds.play(world(**below), time_only=True)
-    for row in each(run.participations):
-        delay_s = drawn(row.client, row["round"], "upload")
-        assert row.uplink_s == pytest.approx(delay_s + row.uplink_bytes / 5 / MBPS)
+    assert_waits(played(world(**below)), "up", drawn)
 
 
 def test_shaped_deployments_refuse_them():
-    parts = Parts(world())
     with pytest.raises(InputError, match="differ from message to message"):
-        _require_star(parts)
+        _require_star(Parts(world()))

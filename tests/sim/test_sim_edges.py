@@ -29,7 +29,6 @@ MODES = {
 }
 MODEL_BYTES = 4 * 15_738
 MBPS = 1e6 / 8
-DEVICE = {"decompression": "50 ms"}
 
 
 def world(
@@ -51,7 +50,7 @@ def world(
     )  # fmt: skip
 
 
-def build(scenario, *, learn=False):
+def play(scenario, *, learn=False):
     parts, recorder = Parts(scenario), Recorder()
     assert Checks(parts, time_only=not learn).errors() == []
     workload = (
@@ -59,28 +58,22 @@ def build(scenario, *, learn=False):
         if learn
         else make_time_only_workload(parts)
     )
-    return build_simulation(parts, workload, recorder), recorder, workload
-
-
-def play(scenario, *, learn=False):
-    simulation, recorder, workload = build(scenario, learn=learn)
-    simulation.run()
+    build_simulation(parts, workload, recorder).run()
     workload.close()
     return recorder
 
 
-def rows(recorder, table):
-    return recorder.table(table).to_pylist()
-
-
-def per_round(mode):
-    return {"participation": {"clients_per_round": 3}} if mode == "first" else {}
+def rows(recorder, table, **only):
+    """The rows whose columns have these values."""
+    told = recorder.table(table).to_pylist()
+    return [row for row in told if only.items() <= row.items()]
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_one_edge_server_with_free_links_above_is_the_flat_run(mode):
-    flat = play(world(cloud=MODES[mode], **per_round(mode)))
-    tiered = play(world(MODES[mode], **per_round(mode)))
+    some = {"participation": {"clients_per_round": 3}} if mode == "first" else {}
+    flat = play(world(cloud=MODES[mode], **some))
+    tiered = play(world(MODES[mode], **some))
     for table in ("rounds", "participations", "links"):
         assert rows(tiered, table) == rows(flat, table)
     clients = [row for row in rows(tiered, "spans") if row["track"] != "edge"]
@@ -100,12 +93,14 @@ def test_it_learns_as_the_flat_run_does_to_the_bit(method, mode):
 
 
 def test_several_edge_servers_that_merge_once_learn_what_one_server_does():
-    options = {"rounds": 2, "training": {"local_steps": 2}, "method": "fedprox"}
-    flat = play(world(**options, count=3), learn=True)
-    tiered = play(world({}, **options, count=3, tier=BACKBONE), learn=True)
-    for one, other in zip(
-        rows(flat, "prototypes"), rows(tiered, "prototypes"), strict=True
-    ):
+    options = {"training": {"local_steps": 2}, "method": "fedprox", "count": 3}
+    flat, tiered = (
+        rows(
+            play(world(edges, tier=tier, rounds=2, **options), learn=True), "prototypes"
+        )
+        for edges, tier in ((None, None), ({}, BACKBONE))
+    )
+    for one, other in zip(flat, tiered, strict=True):
         assert other["test_loss"] == pytest.approx(one["test_loss"], rel=1e-5)
 
 
@@ -115,13 +110,11 @@ def test_the_instants_of_two_merges_between_two_transfers_are_sums():
     begun_s = 0.02 + MODEL_BYTES / (50 * MBPS)
     assert merges["edge-1", 1]["started_at_s"] == pytest.approx(begun_s, rel=1e-12)
     assert merges["edge-1", 2]["started_at_s"] == merges["edge-1", 1]["finished_at_s"]
-    last_s = max(
-        row["finished_at_s"] for row in merges.values() if row["node"] != "server"
-    )
+    server = merges.pop(("server", 1))
+    last_s = max(row["finished_at_s"] for row in merges.values())
     ended_s = last_s + 0.02 + MODEL_BYTES / (10 * MBPS)
-    assert merges["server", 1]["finished_at_s"] == pytest.approx(ended_s, rel=1e-12)
-    assert merges["server", 1]["participants"] == 3
-    assert merges["server", 1]["uplink_bytes"] == 3 * MODEL_BYTES
+    assert server["finished_at_s"] == pytest.approx(ended_s, rel=1e-12)
+    assert (server["participants"], server["uplink_bytes"]) == (3, 3 * MODEL_BYTES)
     assert len(rows(recorder, "participations")) == 2 * 6
 
 
@@ -130,50 +123,33 @@ def test_what_an_edge_server_forwards_too_late_is_lost_with_all_that_it_merged()
     recorder = play(world({"merges": 3}, cloud, count=3, tier=BACKBONE, rounds=2))
     assert {row["outcome"] for row in rows(recorder, "participations")} == {"dropped"}
     assert rows(recorder, "merges")[-1]["participants"] == 3
-    assert [row["critical_phase"] for row in rows(recorder, "rounds")] == [
-        "deadline"
-    ] * 2
+    assert len(rows(recorder, "rounds", critical_phase="deadline")) == 2
 
 
 def test_an_edge_server_that_goes_down_loses_what_it_got():
     restarts = {"between": "1 s", "lasts": "100 ms"}
     recorder = play(world({"restarts": restarts}, count=3, tier=BACKBONE, rounds=8))
-    down = [row for row in rows(recorder, "spans") if row["kind"] == "restart"]
+    down = rows(recorder, "spans", kind="restart")
     assert down
     assert all(row["track"].startswith("edge-") for row in down)
-    dropped = [
-        row for row in rows(recorder, "participations") if row["outcome"] == "dropped"
-    ]
-    assert len(dropped) == 2 * len(down)
+    assert len(rows(recorder, "participations", outcome="dropped")) == 2 * len(down)
 
 
-def test_its_device_decompresses_what_arrives():
-    recorder = play(world({"device": DEVICE}, count=3, tier=BACKBONE, rounds=1))
-    work = [row for row in rows(recorder, "spans") if row["kind"] == "decompression"]
-    assert (
-        sorted(row["track"] for row in work)
-        == ["edge-0"] * 2 + ["edge-1"] * 2 + ["edge-2"] * 2
-    )
-    for row in work:
-        assert row["finished_at_s"] - row["started_at_s"] == pytest.approx(0.05)
-
-
-def test_an_edge_server_waits_from_a_merges_start_until_its_last_upload():
-    recorder = play(world({"device": DEVICE}, count=3, tier=BACKBONE, rounds=2))
-    waits = [row for row in rows(recorder, "spans") if row["kind"] == "waiting"]
-    waits = [row for row in waits if row["track"].startswith("edge-")]
-    assert sorted((row["track"], row["round"]) for row in waits) == [
-        (f"edge-{number}", round) for number in range(3) for round in (1, 2)
-    ]
-    for wait in waits:
-        one = (row for row in rows(recorder, "spans") if row["track"] == wait["track"])
-        then = min(
-            row["started_at_s"]
-            for row in one
-            if row["started_at_s"] > wait["started_at_s"]
-        )
-        assert wait["finished_at_s"] == then  # what it does with them begins
-        assert wait["name"] == "merge 1"
+def test_an_edge_server_waits_for_its_last_upload_and_then_decompresses_all():
+    device = {"device": {"decompression": "50 ms"}}
+    recorder = play(world(device, count=3, tier=BACKBONE, rounds=2))
+    for number in range(3):
+        for round in (1, 2):
+            mine = {"track": f"edge-{number}", "round": round}
+            [wait] = rows(recorder, "spans", kind="waiting", **mine)
+            assert wait["name"] == "merge 1"
+            at_s = wait["finished_at_s"]
+            work = rows(recorder, "spans", kind="decompression", **mine)
+            assert len(work) == 2
+            for row in work:
+                assert row["started_at_s"] == at_s
+                at_s = row["finished_at_s"]
+                assert at_s - row["started_at_s"] == pytest.approx(0.05)
 
 
 @dataclass(frozen=True)

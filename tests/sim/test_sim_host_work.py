@@ -7,11 +7,12 @@ import pytest
 import worlds
 
 TIMES = {"training": "10 ms", "compression": "1 ms"}
+NOTHING = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
 
 
-def scenario(times=TIMES, server=None, device=(), **changes):
+def scenario(server=None, **changes):
     """Return a world of two clients behind links of 8 Mbps."""
-    group = {"device": {"assume": times, **dict(device)}, "link": {"up": "8 Mbps"}}
+    group = {"device": {"assume": TIMES}, "link": {"up": "8 Mbps"}}
     keys = {
         "rounds": 5,
         "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
@@ -22,12 +23,12 @@ def scenario(times=TIMES, server=None, device=(), **changes):
         "evaluation.every": 2,
     }
     if server is not None:
-        keys["server.device.assume"] = server
-    return worlds.world("two", keys, **changes)
+        keys["server.device.assume"] = {**NOTHING, **server}
+    return worlds.world("two", {**keys, **changes})
 
 
-def played(plan):
-    return worlds.play(plan, time_only=True)
+def played(server=None, **changes):
+    return worlds.play(scenario(server, **changes), time_only=True)
 
 
 def seconds(run, kind):
@@ -35,34 +36,34 @@ def seconds(run, kind):
     return (spans["finished_at_s"] - spans["started_at_s"]).tolist()
 
 
+def assume(quantity, takes):
+    return {f"clients[*].device.assume.{quantity}": takes}
+
+
 def test_handling_messages_is_local_work_between_download_and_training():
-    without = played(scenario())
-    run = played(scenario({**TIMES, "handling": "40 ms"}))
+    without, run = played(), played(**assume("handling", "40 ms"))
     assert seconds(without, "handling") == []
     assert seconds(run, "handling") == pytest.approx([0.04] * 10)
     longer_s = run.participations["training_s"] - without.participations["training_s"]
     assert longer_s.tolist() == pytest.approx([0.04] * 10)
-    mine = run.spans[(run.spans["client"] == 0) & (run.spans["round"] == 1)]
-    assert [kind for kind in mine["kind"] if kind != "waiting"] == [
-        "handling",
-        "training",
-        "compression",
-        "upload",
-    ]
+    mine = run.spans.query("client == 0 and round == 1 and kind != 'waiting'")
+    assert mine["kind"].tolist() == ["handling", "training", "compression", "upload"]
 
 
 def test_the_beginning_of_training_is_in_its_span_once_however_many_its_steps():
-    times = {**TIMES, "starting": "40 ms"}
-    run = played(scenario(times, training={"local_steps": 3}))
-    assert seconds(run, "training") == pytest.approx([0.07] * 10)
-    assert seconds(played(scenario(times)), "training") == pytest.approx([0.05] * 10)
+    starting = assume("starting", "40 ms")
+    for steps in (3, 1):
+        run = played(**starting, **{"training.local_steps": steps})
+        expected_s = 0.04 + 0.01 * steps
+        assert seconds(run, "training") == pytest.approx([expected_s] * 10)
 
 
 def test_compression_waits_for_what_training_has_used_of_a_quota():
     """0.15 of 100 ms: 30 ms of training, 1 of compression."""
-    times = {"training": "30 ms", "compression": "1 ms"}
-    plan = scenario(times, device={"quota": 0.15}, rounds=40)
-    run = played(plan)
+    run = played(
+        **assume("training", "30 ms"),
+        **{"clients[*].device.quota": 0.15, "rounds": 40},
+    )
     training_s, compression_s = (
         np.array(seconds(run, x)) for x in ("training", "compression")
     )
@@ -75,31 +76,24 @@ def test_compression_waits_for_what_training_has_used_of_a_quota():
 
 
 def test_a_server_that_knows_them_takes_time_for_merges_and_evaluations_that_are_due():
-    nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
-    said = {**nothing, "handling": "50 ms", "evaluation": "70 ms"}
-    without = played(scenario(server=nothing))
-    run = played(scenario(server=said))
-    assert without.rounds["server_s"].tolist() == [0.0] * 5
+    assert played({}).rounds["server_s"].tolist() == [0.0] * 5
+    run = played({"handling": "50 ms", "evaluation": "70 ms"})
     # two prototypes, after rounds 2, 4 and the last
-    assert run.rounds["server_s"].tolist() == pytest.approx(
-        [0.05, 0.19, 0.05, 0.19, 0.19]
-    )
+    due_s = [0.05, 0.19, 0.05, 0.19, 0.19]
+    assert run.rounds["server_s"].tolist() == pytest.approx(due_s)
     tested = run.spans[run.spans["kind"] == "evaluation"]
     assert set(tested["name"]) == {"evaluation of small", "evaluation of large"}
     assert set(tested["track"]) == {"server"}
 
 
 def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learns():
-    nothing = {"decompression": "0 s", "inference": "0 s", "distillation": "0 s"}
-    said = {**nothing, "losses": "30 ms"}
-    assert played(scenario(server=said)).rounds["server_s"].tolist() == [0.0] * 5
+    said = {"losses": "30 ms"}
+    assert played(said).rounds["server_s"].tolist() == [0.0] * 5
     for learns in (
         {"policy": {"kind": "ascend"}},
         {"participation": {"clients_per_round": 2, "selection": "oort"}},
     ):
-        run = worlds.play(scenario(server=said, rounds=2, **learns))
+        run = worlds.play(scenario(said, rounds=2, **learns))
         assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
-        assert (
-            run.spans.loc[run.spans["kind"] == "losses", "track"].tolist()
-            == ["server"] * 2
-        )
+        asked = run.spans[run.spans["kind"] == "losses"]
+        assert asked["track"].tolist() == ["server"] * 2

@@ -11,60 +11,52 @@ from simfed.experiment import Parts
 from simfed.learn import Kit
 from simfed.policy import Choice
 
-D = {"small": 15_738, "wide": 61_706}
+D = {"a": 15_738, "b": 61_706}
+MODELS = {"a": "lenet5-half", "b": "lenet5"}
 LEVELS = {
     "strategies": ["top-k", "random-k"],
     "k_choices": [100, "2%"],
     "index_code": "fixed",
 }
 ADAPTIVE = {"kind": "adaptive-k", "least": "0.5%", "most": "20%"}
-LINK = {
-    "link": {"up": "5 Mbps", "down": "50 Mbps", "latency": "2 ms"},
-    "device": "x86-2core-vm",
-}
-PROTOTYPES = {"small": {"model": "lenet5-half"}, "wide": {"model": "lenet5"}}
 
 
-def world(**changes):
+def world(policy, **changes):
     keys = {
         "rounds": 5,
-        "prototypes": PROTOTYPES,
-        "clients": [{"count": 2, "prototype": name, **LINK} for name in PROTOTYPES],
+        "prototypes.a.model": MODELS["a"],
+        "prototypes.b.model": MODELS["b"],
+        "clients[*].device": "x86-2core-vm",
+        "clients[*].link": {"up": "5 Mbps", "down": "50 Mbps", "latency": "2 ms"},
         "compression": LEVELS,
-        "policy": {"kind": "ascend", "warmup": 1},
-        "evaluation": {"every": 100},
+        "policy": policy,
+        "evaluation.every": 100,
     }
     return worlds.world("two", keys, **changes)
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [{}, {"compression": {**LEVELS, "pairs": "factored"}, "policy": {"kind": "exp3"}}],
-    ids=["pairs", "apart"],
-)
-def test_k_is_that_of_the_arm_and_of_the_clients_model(changes):
-    parts = worlds.play(world(**changes)).participations
+@pytest.mark.parametrize(("kind", "pairs"), [("ascend", "full"), ("exp3", "factored")])
+def test_k_is_that_of_the_arm_and_of_the_clients_model(kind, pairs):
+    made = world({"kind": kind}, **{"compression.pairs": pairs})
+    parts = worlds.play(made).participations
     assert parts["arm"].nunique() > 2
     for row in parts.itertuples():
-        choice = Choice.of(row.arm)
-        assert row.k == choice.level.k(D[row.prototype])
-        assert row.uplink_bytes == choice.codec.size_bytes(
-            D[row.prototype], row.k, "fixed"
-        )
+        choice, d = Choice.of(row.arm), D[row.prototype]
+        assert row.k == choice.level.k(d)
+        assert row.uplink_bytes == choice.codec.size_bytes(d, row.k, "fixed")
 
 
 def test_compression_takes_as_long_as_the_profile_says_for_this_k():
-    made = world(policy=ADAPTIVE)
-    run, parts, device = worlds.play(made), Parts(made), {}
+    made = world(ADAPTIVE)
+    run, parts = worlds.play(made), Parts(made)
+    devices = [parts.device(client) for client in range(4)]
     for row in run.participations.itertuples():
-        device.setdefault(row.client, parts.device(row.client))
-        model = PROTOTYPES[row.prototype]["model"]
-        nominal = device[row.client].processor.nominal_s(
-            "compression", model=model, strategy="top-k", k=row.k
+        nominal = devices[row.client].processor.nominal_s(
+            "compression", model=MODELS[row.prototype], strategy="top-k", k=row.k
         )
         assert row.compression_s == pytest.approx(nominal)
     ks = run.participations.groupby("prototype")["k"]
-    assert (ks.min() >= [0.005 * D["small"] - 1, 0.005 * D["wide"] - 1]).all()
+    assert (ks.min() >= [0.005 * d - 1 for d in D.values()]).all()
     assert (ks.nunique() > 3).all()
 
 
@@ -83,4 +75,4 @@ def test_an_update_that_is_not_finite_names_client_and_round(monkeypatch, policy
 
     monkeypatch.setattr(Kit, "trained_each", spoiled)
     with pytest.raises(RunFailed, match="client 3, round 2: update has values"):
-        worlds.play(world(policy=policy))
+        worlds.play(world(policy))

@@ -10,61 +10,53 @@ from simfed.ground import memo
 from simfed.scenario import load_scenario
 from simfed.sim import Simulation
 
-DEVICE = {"training": "2 s", "compression": "0.3 ms"}
 ALWAYS = worlds.change(
     worlds.TINY,
     {
         "rounds": 60,
         "evaluation.every": 1000,
         "participation.clients_per_round": 10,
-        "clients[0]": worlds.TINY["clients"][0] | {"count": 30, "device": DEVICE},
+        "clients[0].count": 30,
+        "clients[0].device": {"training": "2 s", "compression": "0.3 ms"},
     },
 )
 
 FILLED = {"participation.clients_per_round": None}
+BY_CHANCE = {"clients[*].availability.markov": {"on": "9 h", "off": "1 h"}}
 LEARNING = ("ascend", "exp3", "ucb")
 """Policies that need losses: full runs."""
 RARE = {"between": "10 h", "lasts": "2 s"}
 FEATURES = {
     "nothing else": {},
-    "availability by chance": {
-        "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}}
-    },
+    "availability by chance": BY_CHANCE,
     "availability by chance, in flight": {
-        "clients[*].availability": {"markov": {"on": "9 h", "off": "1 h"}},
+        **BY_CHANCE,
         **FILLED,
         "aggregation": {"mode": "buffered", "buffer": 10, "concurrency": 24},
     },
     "availability by day": {
-        "clients[*].availability": {
-            "daily": {"from": "00:00", "to": "23:00", "zones": [-1, 0, 1]}
+        "clients[*].availability.daily": {
+            "from": "00:00",
+            "to": "23:00",
+            "zones": [-1, 0, 1],
         }
     },
-    "availability by a trace": {"clients[*].availability": {"trace": "online.csv"}},
+    "availability by a trace": {"clients[*].availability.trace": "online.csv"},
     "failures": {
         "clients[*].failure": {"download": 0.05, "training": 0.1, "upload": 0.1}
     },
     "deadlines far away": {"aggregation": {"mode": "deadline", "deadline": "10 h"}},
-    "stalls": {"faults": {"stalls": RARE}},
-    "freezes": {"faults": {"freezes": RARE}},
-    "messages": {"faults": {"messages": {"lost": 0.05, "doubled": 0.05}}},
-    "restarts": {"faults": {"restarts": RARE}},
+    "stalls": {"faults.stalls": RARE},
+    "freezes": {"faults.freezes": RARE},
+    "messages": {"faults.messages": {"lost": 0.05, "doubled": 0.05}},
+    "restarts": {"faults.restarts": RARE},
     "traces of links": {
-        "clients[*].link.up": {
-            "generate": {
-                "kind": "markov-on-off",
-                "high": "2 Mbps",
-                "low": "0.5 Mbps",
-                "mean_high": "20 s",
-                "mean_low": "5 s",
-            },
-            "end": "loop",
-        }
+        "clients[*].link.up": {"file": "up.csv", "format": "csv", "end": "loop"}
     },
     "ascend": {"policy": {"kind": "ascend"}},
     "exp3": {"policy": {"kind": "exp3"}},
     "ucb": {"policy": {"kind": "ucb", "window": 20}},
-    "fastest": {"participation": {"clients_per_round": 10, "selection": "fastest"}},
+    "fastest": {"participation.selection": "fastest"},
     "asynchronous": {
         **FILLED,
         "aggregation": {"mode": "asynchronous", "concurrency": 20},
@@ -108,6 +100,7 @@ class Probe:
 def test_a_round_leaves_nothing_behind_in_memory(tmp_path, monkeypatch, feature):
     lines = [f"{client},0,1000000" for client in range(30)]
     (tmp_path / "online.csv").write_text("client,from_s,to_s\n" + "\n".join(lines))
+    (tmp_path / "up.csv").write_text("0,2\n20,0.5\n")
     monkeypatch.chdir(tmp_path)
     scenario, clock = load_scenario(ALWAYS, FEATURES[feature]), feature not in LEARNING
     # what a process loads once, the last round's evaluation too, is of no round
@@ -141,15 +134,15 @@ def test_what_nobody_waits_for_any_longer_is_not_on_the_clock(monkeypatch, featu
 
 def test_memos_stay_short_where_k_never_comes_twice(monkeypatch):
     """`balance` sets K as it likes; forgetting changes nothing."""
-    [group] = worlds.TINY["clients"]
-    device = {
-        "profile": "rtx3090-ryzen4800h",
-        "noise": {"kind": "lognormal", "cv": 0.3},
-    }
     keys = {
         "rounds": 60,
         "prototypes.a.model": "lenet5",
-        "clients": [group | {"count": 6, "device": device, "link": {"up": "2 Mbps"}}],
+        "clients[0].count": 6,
+        "clients[0].device": {
+            "profile": "rtx3090-ryzen4800h",
+            "noise": {"kind": "lognormal", "cv": 0.3},
+        },
+        "clients[0].link.up": "2 Mbps",
         "compression": {"index_code": "fixed", "strategies": ["top-k"]},
         "policy": {"kind": "balance"},
     }

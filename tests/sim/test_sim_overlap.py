@@ -1,6 +1,5 @@
 """Compression and upload in slices: closed form, what is learned, what is refused."""
 
-import itertools
 import json
 
 import numpy as np
@@ -8,71 +7,54 @@ import pytest
 import sim_worlds as sim
 import worlds
 
-from simfed.compress import RandomK, TopK, codec_from_spec, sliced
+from simfed.compress import TopK, codec_from_spec, sliced
 from simfed.compress.slices import Sliced
 from simfed.net import Star
 from simfed.policy import Choice
 from simfed.verify import verify
 
-CASES = list(
-    itertools.product(
-        (1, 2, 3, 5, 8, 40), (0.0, 0.2, 3.0), (0.001, 1.0, 7.0), (0.0, 0.3)
-    )
-)
+TopKWhole = codec_from_spec("top-k")
 TOP_K = {
     "policy": {"kind": "uniform", "strategy": "top-k"},
     "compression": {"index_code": "fixed"},
 }
 
 
-def world(
-    chunks,
-    compression_s,
-    rate,
-    latency_s,
-    clients=1,
-    rounds=1,
-    recorder=None,
-    **changes,
-):
-    """Uploads of 240 entries and their indices, over links of their own."""
-    group = sim.group(clients, k=240)
-    if chunks != 1:
-        group["overlap"] = {"chunks": chunks}
-    plain = sim.scenario(rounds=rounds, clients=[group], **{**TOP_K, **changes})
-    star = Star(clients, up_bytes_per_s=rate, latency_s=latency_s)
-    devices = [sim.Fixed(1.0, compression_s) for _ in range(clients)]
-    return sim.build(plain, star=star, devices=devices, recorder=recorder)
+def world(chunks, compression_s, rate, latency_s=0.0):
+    """An upload of 240 entries and their indices."""
+    overlap = {} if chunks == 1 else {"overlap": {"chunks": chunks}}
+    plain = sim.scenario(rounds=1, clients=[sim.group(1, k=240, **overlap)], **TOP_K)
+    star = Star(1, up_bytes_per_s=rate, latency_s=latency_s)
+    return sim.build(plain, star=star, devices=[sim.Fixed(1.0, compression_s)]).run()
 
 
-@pytest.mark.parametrize(
-    ("chunks", "compression_s", "transmission_s", "latency_s"), CASES
-)
-def test_an_overlapped_upload_takes_its_closed_form(
-    chunks, compression_s, transmission_s, latency_s
-):
-    whole = world(1, 0.0, 1.0, 0.0).run()
-    size_bytes = whole.rows("participations")[0]["uplink_bytes"]
-    played = world(chunks, compression_s, size_bytes / transmission_s, latency_s).run()
-    (row,) = played.rows("participations")
-    c, comp, up = chunks, compression_s, transmission_s
-    expected_s = latency_s + comp / c + (c - 1) / c * max(comp, up) + up / c
-    spent_s = row["compression_s"] + row["uplink_s"] + row["waiting_s"]
-    assert spent_s == pytest.approx(expected_s, rel=1e-12)
-    assert row["uplink_bytes"] == pytest.approx(size_bytes, rel=1e-12)
+SIZE_BYTES = TopKWhole.size_bytes(sim.D, 240, "fixed")
+
+
+@pytest.mark.parametrize("latency_s", [0.0, 0.3])
+@pytest.mark.parametrize("up_s", [0.001, 1.0, 7.0])
+@pytest.mark.parametrize("comp_s", [0.0, 0.2, 3.0])
+@pytest.mark.parametrize("c", [1, 2, 3, 5, 8, 40])
+def test_an_overlapped_upload_takes_its_closed_form(c, comp_s, up_s, latency_s):
+    played = world(c, comp_s, SIZE_BYTES / up_s, latency_s)
+    expected_s = latency_s + comp_s / c + (c - 1) / c * max(comp_s, up_s) + up_s / c
+    names = "compression_s", "uplink_s", "waiting_s", "uplink_bytes"
+    [(compressed_s, *sent_s, size_bytes)] = played.rows("participations", *names)
     # what is exposed of the upload is what comes after the last slice is compressed,
     # and gaps
-    assert row["compression_s"] == pytest.approx(comp, rel=1e-12)
-    assert played.column("rounds", "duration_s") == [
-        pytest.approx(1.0 + expected_s, rel=1e-12)
-    ]
+    told = [compressed_s, compressed_s + sum(sent_s), size_bytes]
+    assert told == pytest.approx([comp_s, expected_s, SIZE_BYTES], rel=1e-12)
+    duration_s = played.column("rounds", "duration_s")
+    assert duration_s == pytest.approx([1.0 + expected_s], rel=1e-12)
 
 
 def test_the_critical_path_of_slices_is_compression_or_upload():
-    fast = world(4, 8.0, 1000.0, 0.0).run()
-    slow = world(4, 2.0, 10.0, 0.0).run()
-    assert fast.column("rounds", "critical_phase") == ["compression"]
-    assert slow.column("rounds", "critical_phase") == ["upload"]
+    for compression_s, rate, phase in (
+        (8.0, 1000.0, "compression"),
+        (2.0, 10.0, "upload"),
+    ):
+        played = world(4, compression_s, rate)
+        assert played.column("rounds", "critical_phase") == [phase]
 
 
 def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
@@ -80,53 +62,28 @@ def test_a_device_that_works_and_sends_at_once_idles_less_than_not_at_all():
     each; three of these seconds are worked in. The other client, whose link is its own
     as well, waits 3 s.
     """
-    seen = {}
-
-    class Metered(sim.Fixed):
-        def energy_j(self, phases_s):
-            seen[self] = dict(phases_s)
-            return 0.0
-
     group = sim.group(2, k=240, overlap={"chunks": 4})
     plain = sim.scenario(rounds=1, clients=[group], **TOP_K)
-    size_bytes = world(1, 0.0, 1.0, 0.0).run().rows("participations")[0]["uplink_bytes"]
-    star = Star(2, up_bytes_per_s=size_bytes / 4.0)
-    devices = [Metered(1.0, 8.0), Metered(2.0, 4.0)]
+    star = Star(2, up_bytes_per_s=SIZE_BYTES / 4.0)
+    devices = [sim.Fixed(1.0, 8.0), sim.Fixed(2.0, 4.0)]
     played = sim.build(plain, star=star, devices=devices).run()
-    busy, waits = (seen[device] for device in devices)
-    assert busy == pytest.approx(
-        {
-            "downlink": 0.0,
-            "training": 1.0,
-            "compression": 8.0,
-            "uplink": 4.0,
-            "idle": -3.0,
-        }
-    )
-    assert waits == pytest.approx(
-        {
-            "downlink": 0.0,
-            "training": 2.0,
-            "compression": 4.0,
-            "uplink": 4.0,
-            "idle": -3.0 + 3.0,
-        }
-    )
-    assert played.column("rounds", "duration_s") == [pytest.approx(10.0)]
-    assert sum(busy.values()) == pytest.approx(10.0)
+    names = "downlink", "training", "compression", "uplink", "idle"
+    busy, waits = ([device.told[name] for name in names] for device in devices)
+    assert busy == pytest.approx([0.0, 1.0, 8.0, 4.0, -3.0])
+    assert waits == pytest.approx([0.0, 2.0, 4.0, 4.0, -3.0 + 3.0])
+    assert played.column("rounds", "duration_s") == pytest.approx([10.0])
 
 
 def test_slices_of_tcp_share_one_handshake():
     """Beside the whole upload on one connection: no more handshakes or slow starts."""
-    took_s = {}
+    keys = {"network.model": "tcp", "rounds": 1, "clients[0].link.latency": "50 ms"}
+    took_s = []
     for chunks in (1, 2, 8):
-        keys = {"network.model": "tcp", "rounds": 1, "clients[0].link.latency": "50 ms"}
         run = play(chunks, keys, time_only=True)
-        took_s[chunks] = (
-            run.rounds["duration_s"][0] - run.participations["compression_s"][0]
-        )
-    assert took_s[2] == pytest.approx(took_s[1], rel=0.02)
-    assert took_s[8] == pytest.approx(took_s[1], rel=0.05)
+        compression_s = run.participations["compression_s"][0]
+        took_s.append(run.rounds["duration_s"][0] - compression_s)
+    assert took_s[1] == pytest.approx(took_s[0], rel=0.02)
+    assert took_s[2] == pytest.approx(took_s[0], rel=0.05)
 
 
 # ---- what is learned -----------------------------------------------------------------
@@ -166,9 +123,6 @@ def test_a_sliced_codec_is_its_label_and_its_bytes_those_of_the_whole():
     assert np.array_equal(again.dense(), payload.dense())
 
 
-TopKWhole = codec_from_spec("top-k")
-
-
 def test_blind_slices_keep_states_of_their_own():
     codec = sliced(Choice("periodic-k"), 3).codec
     update, state, seen = np.ones(30, np.float32), None, []
@@ -177,21 +131,15 @@ def test_blind_slices_keep_states_of_their_own():
         seen += payload.indices.tolist()
         state = json.loads(json.dumps(state))
     assert sorted(seen) == list(range(30))
-    assert RandomK().select(update, 3, rng=np.random.default_rng(0)).indices.size == 3
 
 
 def play(chunks, changes, **options):
     """Run four clients with this overlap, None: without."""
-    overlap = None if chunks is None else {"chunks": chunks}
-    group = {
-        "count": 4,
-        "device": "x86-2core-vm",
-        "link": {"up": "1 Mbps"},
-        "overlap": overlap,
-    }
-    clients = [worlds.TINY["clients"][0] | group]
     keys = {
-        "clients": clients,
+        "clients[0].count": 4,
+        "clients[0].device": "x86-2core-vm",
+        "clients[0].link.up": "1 Mbps",
+        "clients[0].overlap": chunks and {"chunks": chunks},
         "prototypes.a.model": "lenet5-half",
         "compression.k": "20%",
     }
@@ -212,7 +160,6 @@ def test_learning_follows_and_one_chunk_is_none():
     assert one.fingerprint == plain.fingerprint
     loss = [run.prototypes["test_loss"].tolist() for run in (plain, many)]
     assert loss[0] != loss[1]
-    assert many.participations["uplink_bytes"].tolist() == pytest.approx(
-        plain.participations["uplink_bytes"].tolist(), rel=1e-12
-    )
+    sizes = [run.participations["uplink_bytes"].tolist() for run in (plain, many)]
+    assert sizes[1] == pytest.approx(sizes[0], rel=1e-12)
     assert set(many.participations["arm"]) == {"top-k"}

@@ -5,9 +5,8 @@ import math
 import numpy as np
 import pytest
 import sim_worlds as sim
-from worlds import TINY, world
+from worlds import TINY, play, world
 
-import simfed
 from simfed import RunFailed
 from simfed.fleet import Availability, Battery
 from simfed.ground import Streams
@@ -15,20 +14,21 @@ from simfed.ground import Streams
 
 def scenario(count=6, changes=(), **more):
     """Return a world of clients of one group; `changes` by key path."""
-    device = {"profile": "x86-2core-vm", "speed": 0.01}
-    [group] = TINY["clients"]
-    clients = [{**group, "count": count, "device": device, "link": {"up": "1 Mbps"}}]
-    return world("tiny", {"clients": clients, "rounds": 6, **more, **dict(changes)})
+    keys = {
+        "clients[0].count": count,
+        "clients[0].device": {"profile": "x86-2core-vm", "speed": 0.01},
+        "clients[0].link.up": "1 Mbps",
+        "rounds": 6,
+    }
+    return world("tiny", {**keys, **dict(changes), **more})
 
 
 def test_who_is_never_there_again_ends_the_run_with_a_sentence(tmp_path):
     trace = tmp_path / "online.csv"
     trace.write_text("client,from_s,to_s\n0,0,1.5\n")
-    made = scenario(
-        1, {"clients[0].availability": {"trace": str(trace)}, "rounds": 100}
-    )
+    made = scenario(1, {"clients[0].availability.trace": str(trace)}, rounds=100)
     with pytest.raises(RunFailed, match="no client is ever available again"):
-        simfed.run(made, time_only=True, progress=False)
+        play(made, time_only=True)
 
 
 def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
@@ -36,41 +36,34 @@ def test_a_server_whose_clients_always_fail_gives_up(monkeypatch):
     aggregation = {"mode": "asynchronous", "concurrency": 3}
     made = scenario(6, {"clients[0].failure.upload": 1.0}, aggregation=aggregation)
     with pytest.raises(RunFailed, match="participations in a row were lost"):
-        simfed.run(made, time_only=True, progress=False)
+        play(made, time_only=True)
 
 
 def test_the_fastest_are_asked_after_everybody_was_met():
-    selection = {
-        "clients_per_round": 3,
-        "selection": {"kind": "fastest", "bound": None},
-    }
+    fastest = {"kind": "fastest", "bound": None}
     slow = TINY["clients"][0] | {"count": 3, "link": {"up": "1 Mbps"}}
-    fast = slow | {
-        "device": {"training": "1 ms", "compression": "0 s"},
-        "link": {"up": "50 Mbps"},
+    quick = {"training": "1 ms", "compression": "0 s"}
+    keys = {
+        "rounds": 6,
+        "clients": [slow, slow | {"device": quick, "link": {"up": "50 Mbps"}}],
+        "participation": {"clients_per_round": 3, "selection": fastest},
     }
-    made = world(
-        "tiny", {"clients": [slow, fast], "rounds": 6, "participation": selection}
-    )
-    run = simfed.run(made, time_only=True, progress=False)
+    run = play(world("tiny", keys), time_only=True)
     asked = run.participations.groupby("round")["client"].apply(list)
     assert set(asked[1] + asked[2]) == set(range(6))
     assert all(asked[number] == [3, 4, 5] for number in (3, 4, 5, 6))
 
 
 def test_utility_guided_selection_is_told_losses():
-    made = scenario(
-        participation={"clients_per_round": 2, "selection": "oort"}, rounds=4
-    )
-    run = simfed.run(made, progress=False, workers=1)
+    run = play(scenario(participation={"clients_per_round": 2, "selection": "oort"}))
     assert run.participations["local_loss"].notna().all()
     assert (run.participations.groupby("round").size() == 2).all()
 
 
 def test_phases_fail_independently_as_often_as_said():
     def failed_in(**chances):
-        made = scenario(400, {"clients[0].failure": chances, "rounds": 2})
-        rows = simfed.run(made, time_only=True, progress=False).participations
+        made = scenario(400, {"clients[0].failure": chances}, rounds=2)
+        rows = play(made, time_only=True).participations
         failed = rows[rows["outcome"] == "failed"].set_index(["round", "client"])
         arrived = rows[rows["outcome"] == "aggregated"]
         assert (arrived["uplink_bytes"] > 0).all()
@@ -80,9 +73,8 @@ def test_phases_fail_independently_as_often_as_said():
 
     training, upload = failed_in(training=0.1, upload=0.5)
     for lost, share in ((training, 0.1), (upload, 0.9 * 0.5)):
-        assert abs(len(lost) / 800 - share) <= 4.5 * math.sqrt(
-            share * (1 - share) / 800
-        )
+        spare = 4.5 * math.sqrt(share * (1 - share) / 800)
+        assert abs(len(lost) / 800 - share) <= spare
     # keyed: whoever failed still does where failures are more frequent, and the others'
     # luck holds
     more_training, other_upload = failed_in(training=0.2, upload=0.5)
@@ -99,11 +91,11 @@ class Hungry(sim.Fixed):
 
 def test_waiting_for_the_others_empties_no_battery():
     """Client 0 works 1 s and waits 9 s: its row has 46 J, its battery gives 1 J."""
-    plain = sim.scenario(rounds=4, clients=2)
     ids = np.arange(2)
     phones = Battery(100.0, 1e-6).presence(ids, Streams(0))
     presence = Availability([(ids, phones)])
     devices = [Hungry(1.0, 0.0), Hungry(10.0, 0.0)]
+    plain = sim.scenario(rounds=4, clients=2)
     played = sim.build(plain, devices=devices, presence=presence).run()
     assert played.column("rounds", "participants") == [2] * 4
     assert played.column("participations", "energy_j") == [46.0, 10.0] * 4

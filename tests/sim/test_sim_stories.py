@@ -1,21 +1,18 @@
 """Methods that tell their own story: messages beside the model, and barriers."""
 
-from contextlib import suppress
 from dataclasses import dataclass
 
 import pytest
 import sim_worlds as sim
 import worlds
-from test_sim_clock import spans
-from test_sim_policies import lose_at
 
 from simfed import InputError, InputErrors, RunFailed, register
 from simfed.ground import Field, Method, Plan, Work
-from simfed.ground.registry import registry
 from simfed.net import Star
 
 MODEL = "lenet5-half"
 TRAINING = Work("training", MODEL, 32)
+UP = {"counts": Field("counts", 250)}
 
 
 @dataclass(frozen=True)
@@ -26,7 +23,7 @@ class Staged(Method):
 
     def plan(self, setting, who, round):
         down = {"weights": Field("weights", who.parameters)}
-        return Plan(down, (TRAINING,), {"counts": Field("counts", 250)})
+        return Plan(down, (TRAINING,), UP)
 
     def participate(self, setting, client):
         yield from client.send(1000.0)
@@ -47,7 +44,7 @@ class Split(Method):
     """
 
     def plan(self, setting, who, round):
-        return Plan({}, (), {"counts": Field("counts", 250)})
+        return Plan({}, (), UP)
 
     def participate(self, setting, client):
         for _ in range(3):
@@ -58,39 +55,27 @@ class Split(Method):
 
 
 @pytest.fixture(autouse=True)
-def _registered():
-    register("method", "staged", Staged, replace=True)
-    register("method", "split", Split, replace=True)
-    yield
-    registry("method").remove("staged")
-    registry("method").remove("split")
-    with suppress(KeyError):
-        registry("method").remove("told")
+def _registered(add_part):
+    add_part("method", "staged", Staged)
+    add_part("method", "split", Split)
 
 
-def world(
-    kind="staged",
-    clients=3,
-    rounds=1,
-    recorder=None,
-    options=None,
-    trains_s=(1, 2, 3, 4),
-    **more,
-):
+def world(kind="staged", clients=3, trains_s=(1, 2, 3), **options):
     """What travels up takes size / 1000 s, down size / 2000."""
-    method = {"kind": kind, **(options or {})}
-    plain = sim.scenario(rounds=rounds, clients=clients, method=method, **more)
+    plain = sim.scenario(rounds=1, clients=clients, method={"kind": kind, **options})
     star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
-    devices = [sim.Fixed(float(seconds)) for seconds in trains_s[:clients]]
+    devices = [sim.Fixed(float(seconds)) for seconds in trains_s]
     down_bytes = 4000.0 if kind == "staged" else 0.0
-    return sim.build(
-        plain, star=star, devices=devices, downlink_bytes=down_bytes, recorder=recorder
-    )
+    return sim.build(plain, star=star, devices=devices, downlink_bytes=down_bytes)
+
+
+def blame(played):
+    return played.rows("rounds", "duration_s", "critical_client", "critical_phase")
 
 
 def test_stages_wait_for_each_other_to_the_hand_worked_instants():
     played = world().run()
-    assert spans(played, "client 0") == [
+    assert played.spans("client 0") == [
         ("upload", "upload", 0.0, 1.0),
         ("download", "download", 1.0, 2.0),
         ("training", "training", 2.0, 3.0),
@@ -99,19 +84,13 @@ def test_stages_wait_for_each_other_to_the_hand_worked_instants():
         ("download", "download", 5.5, 7.5),
         ("upload", "upload", 7.5, 8.5),
     ]
-    first, _, last = played.rows("participations")
-    assert (first["uplink_s"], first["downlink_s"], first["waiting_s"]) == (
-        2.5,
-        3.0,
-        2.0,
-    )
-    assert (first["uplink_bytes"], first["downlink_bytes"]) == (2500.0, 6000.0)
-    assert (last["waiting_s"], last["training_s"]) == (0.0, 3.0)
-    assert played.column("rounds", "duration_s") == [8.5]
+    names = "uplink_s", "downlink_s", "waiting_s", "uplink_bytes", "downlink_bytes"
+    first, _, last = played.rows("participations", *names)
+    assert first == (2.5, 3.0, 2.0, 2500.0, 6000.0)
+    assert last == (2.5, 3.0, 0.0, 2500.0, 6000.0)
     # all end at 8.5; what they waited for is the training of client 2, which came to
     # shares last
-    assert played.column("rounds", "critical_client") == [2]
-    assert played.column("rounds", "critical_phase") == ["training"]
+    assert blame(played) == [(8.5, 2, "training")]
 
 
 @pytest.mark.parametrize(
@@ -126,59 +105,54 @@ def test_stages_wait_for_each_other_to_the_hand_worked_instants():
 def test_a_drop_out_in_each_stage_is_told_to_every_barrier_it_would_have_come_to(
     at_s, opens_at_s
 ):
-    played = lose_at(world(), at_s, 2, "dropped").run()
-    rows = played.rows("participations")
-    assert [row["outcome"] for row in rows] == ["aggregated", "aggregated", "dropped"]
-    (wait,) = [span for span in spans(played, "client 0") if span[0] == "barrier"]
-    assert wait[1:] == ("shares", 3.5, opens_at_s)
+    played = world().lose(at_s, 2).run()
+    outcomes = ["aggregated", "aggregated", "dropped"]
+    assert played.column("participations", "outcome") == outcomes
+    assert ("barrier", "shares", 3.5, opens_at_s) in played.spans("client 0")
     assert played.column("rounds", "duration_s") == [opens_at_s + 3.0]
 
 
 def test_who_was_lost_at_a_barrier_is_not_who_came_to_it_last():
     # client 1 comes at 3.5; client 0 at 7.5, for half a second; client 2 never: the
     # barrier opens with its loss
-    simulation = lose_at(world(trains_s=(5, 1, 20)), 8.0, 0, "dropped")
-    played = lose_at(simulation, 9.0, 2, "dropped").run()
-    assert played.column("rounds", "duration_s") == [12.0]
-    assert played.column("rounds", "critical_client") == [1]
-    assert played.column("rounds", "critical_phase") == ["download"]
+    played = world(trains_s=(5, 1, 20)).lose(8.0, 0).lose(9.0, 2).run()
+    assert blame(played) == [(12.0, 1, "download")]
 
 
 def test_a_barrier_may_be_called_what_a_pause_before_sending_again_is():
-    played = world(options={"gate": "timeout"}).run()
-    assert ("barrier", "timeout", 3.5, 5.5) in spans(played, "client 0")
+    played = world(gate="timeout").run()
+    assert ("barrier", "timeout", 3.5, 5.5) in played.spans("client 0")
     assert played.column("participations", "waiting_s") == [2.0, 1.0, 0.0]
 
 
 def test_who_waits_at_a_barrier_can_leave():
-    played = lose_at(world(), 4.0, 0, "dropped").run()
-    row, *others = played.rows("participations")
-    assert (row["outcome"], row["waiting_s"], row["offline_s"]) == ("dropped", 0.5, 4.5)
-    assert [other["outcome"] for other in others] == ["aggregated"] * 2
+    played = world().lose(4.0, 0).run()
+    assert played.rows("participations", "outcome", "waiting_s", "offline_s") == [
+        ("dropped", 0.5, 4.5),
+        ("aggregated", 1.0, 0.0),
+        ("aggregated", 0.0, 0.0),
+    ]
 
 
 def test_split_learning_is_as_long_as_its_batches():
-    played = world("split", clients=2).run()
-    first, second = played.rows("participations")
-    assert (first["training_s"], second["training_s"]) == (1.5, 3.0)
-    assert first["uplink_s"] == pytest.approx(3 * 0.8 + 1.0, rel=1e-12)
-    assert first["downlink_s"] == pytest.approx(3 * 0.2, rel=1e-12)
-    assert first["uplink_bytes"] == 3 * 800.0 + 1000.0
+    played = world("split", clients=2, trains_s=(1, 2)).run()
+    names = "training_s", "uplink_s", "downlink_s", "uplink_bytes"
+    for client, row in enumerate(played.rows("participations", *names)):
+        expected = 1.5 * (client + 1), 3 * 0.8 + 1.0, 3 * 0.2, 3 * 800.0 + 1000.0
+        assert row == pytest.approx(expected, rel=1e-12)
 
 
-FOUR = {
-    "clients[0].count": 4,
-    "clients[0].device": "x86-2core-vm",
-    "prototypes.a.model": MODEL,
-}
-
-
-def play(method, out=None, changes=FOUR, time_only=True, **more):
-    made = worlds.world("tiny", changes, method=method, **more)
+def play(method, out=None, time_only=True, **more):
+    keys = {
+        "clients[0].count": 4,
+        "clients[0].device": "x86-2core-vm",
+        "prototypes.a.model": MODEL,
+    }
+    made = worlds.world("tiny", keys, method=method, **more)
     return worlds.play(made, out, time_only=time_only)
 
 
-def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
+def test_what_is_learned_does_not_hang_on_messages_beside_the_model(add_part):
     from simfed.learn import FedAvg
 
     @dataclass(frozen=True)
@@ -188,23 +162,14 @@ def test_what_is_learned_does_not_hang_on_messages_beside_the_model():
             yield from client.wait("keys")
             yield from super().participate(setting, client)
 
-    register("method", "talking", Talking, replace=True)
-    try:
-        plain, talking = (play(kind, time_only=False) for kind in ("fedavg", "talking"))
-    finally:
-        registry("method").remove("talking")
+    add_part("method", "talking", Talking)
+    plain, talking = (play(kind, time_only=False) for kind in ("fedavg", "talking"))
     assert talking.table("prototypes").equals(plain.table("prototypes"))
     assert talking.rounds["duration_s"].gt(plain.rounds["duration_s"]).all()
 
 
-def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
-    asynchronous = {"mode": "asynchronous", "concurrency": 2}
-    with pytest.raises(InputErrors, match="a server that starts its clients together"):
-        play("staged", aggregation=asynchronous)
-
-
-def told(tell):
-    """Register a method whose clients do this, and return its name."""
+def play_told(tell, out=None, rounds=1):
+    """Play a method whose clients do this."""
 
     @dataclass(frozen=True)
     class Told(Split):
@@ -212,7 +177,13 @@ def told(tell):
             return tell(client)
 
     register("method", "told", Told, replace=True)
-    return "told"
+    return play("told", out, rounds=rounds)
+
+
+def test_a_server_that_keeps_clients_in_flight_refuses_barriers():
+    asynchronous = {"mode": "asynchronous", "concurrency": 2}
+    with pytest.raises(InputErrors, match="a server that starts its clients together"):
+        play("staged", aggregation=asynchronous)
 
 
 def never_tells(client):
@@ -244,55 +215,46 @@ def waits_alone(client):
     yield from client.send()
 
 
-def waits_no_time(client):
-    yield from client.wait("end", deadline_s=0.0)
-
-
-def sends_less_than_nothing(client):
-    yield from client.send(-1.0)
-
-
-def works_nowhere(client):
-    yield from client.work(at="edge")
-
-
 @pytest.mark.parametrize(
     ("tell", "sentence"),
     [
         (
             lambda client: None,
-            ("client 0 is told nothing with `yield from`; it stood at its begin"),
+            "client 0 is told nothing with `yield from`; it stood at its begin",
         ),
         (
             lambda client: client.receive(),
-            ("client 0 ends without send(), though the plan"),
+            "client 0 ends without send(), though the plan",
         ),
         (never_tells, "client 0 comes to send() before the verb ahead of it is told"),
         (
             yields_a_verb,
-            ("client 0 yields a generator, where every verb is told with `yield from`"),
+            "client 0 yields a generator, where every verb is told with `yield from`",
         ),
         (sends_twice, "client 0 sends twice; it stood at send()"),
         (
             goes_on_for_ever,
-            ("client 0 never ends: it is told 1,000,000 verbs; it stood at work"),
+            "client 0 never ends: it is told 1,000,000 verbs; it stood at work",
         ),
         (breaks, "client 0 raises KeyError: 'no such key'; it stood at receive()"),
         (waits_alone, "client 0 waits for nobody at barrier 'for 0'"),
         (
-            waits_no_time,
-            ("client 0 waits at barrier 'end' for 0.0 s, not for more than 0 s"),
+            lambda client: client.wait("end", deadline_s=0.0),
+            "client 0 waits at barrier 'end' for 0.0 s, not for more than 0 s",
         ),
         (
-            sends_less_than_nothing,
-            ("client 0 has send move -1.0 bytes; it stood at its beginning"),
+            lambda client: client.send(-1.0),
+            "client 0 has send move -1.0 bytes; it stood at its beginning",
         ),
-        (works_nowhere, "client 0 works at 'edge', which is neither client nor server"),
+        (
+            lambda client: client.work(at="edge"),
+            "client 0 works at 'edge', which is neither client nor server",
+        ),
     ],
 )
 def test_a_story_that_cannot_be_played_is_refused_before_the_run(tell, sentence):
     with pytest.raises(InputErrors) as raised:
-        play(told(tell), rounds=1)
+        play_told(tell)
     assert f"method: the story of told: {sentence}" in str(raised.value)
 
 
@@ -305,7 +267,7 @@ def crossed(client):
 
 def test_clients_that_wait_for_each_other_for_ever_are_named():
     with pytest.raises(RunFailed) as raised:
-        play(told(crossed), rounds=1)
+        play_told(crossed)
     assert str(raised.value) == (
         "the story of told never ends: client 0 stands at wait('odd'), client 1 stands "
         "at wait('even'), client 2 stands at wait('odd'), client 3 stands at "
@@ -321,9 +283,6 @@ def goes_astray(client):
 
 
 def test_a_story_that_goes_astray_later_ends_the_run_in_a_sentence(tmp_path):
-    with pytest.raises(
-        InputError,
-        match=r"the story of told: client 0 ends without "
-        r"send\(\)",
-    ):
-        play(told(goes_astray), tmp_path / "run", rounds=3)
+    sentence = r"the story of told: client 0 ends without send\(\)"
+    with pytest.raises(InputError, match=sentence):
+        play_told(goes_astray, tmp_path / "run", rounds=3)

@@ -15,7 +15,7 @@ import yaml
 
 from simfed import InputError
 from simfed.ground import Streams
-from simfed.net import Fluid, LinkTrace, Tcp, build, build_model
+from simfed.net import Fluid, Tcp, build, build_model
 from simfed.net.spec import LinkSpec, NetworkSpec
 from simfed.scenario import dump_scenario, validate_scenario
 
@@ -25,8 +25,10 @@ def scenario(link="{}", network="{}", folder=".", other="{up: 2 Mbps, latency: 1
     others.
     """
     [group] = worlds.TINY["clients"]
-    links = {2: yaml.safe_load(link), 3: yaml.safe_load(other)}
-    clients = [group | {"count": count, "link": links[count]} for count in links]
+    clients = [
+        group | {"count": count, "link": yaml.safe_load(text)}
+        for count, text in ((2, link), (3, other))
+    ]
     plain = worlds.TINY | {"clients": clients, "network": yaml.safe_load(network)}
     return validate_scenario(plain, source="x.yaml", folder=folder)
 
@@ -44,6 +46,15 @@ def build_topology(link="{}", network="{}", seed=0, folder=".", **other):
     )
 
 
+def latencies_s(topology):
+    return pytest.approx([topology.path(0, way).latency_s for way in ("up", "down")])
+
+
+def rates(topology, number=0):
+    """Of a trace: 2 c for the way up of client c, 2 c + 1 down."""
+    return [*topology.traces[number].trace.rates_bytes_per_s]
+
+
 def names(topology, client, direction="up"):
     return [topology.link_name(link) for link in topology.path(client, direction).links]
 
@@ -54,35 +65,31 @@ def test_a_tree_with_a_choice_of_nodes():
                  {name: core, up: 5 Mbps}], server: {receive: 4 Mbps}}"""
     grown = build_topology("{at: ap-1}", network)
     assert names(grown, 0) == ["ap-1/up", "core/up", "server/receive"]
-    assert names(grown, 2) == [
-        "client-2/up",
-        "core/up",
-        "server/receive",
-    ]  # alone at ap-0, slower than it
+    # alone at ap-0, slower than it
+    assert names(grown, 2) == ["client-2/up", "core/up", "server/receive"]
 
 
-def test_every_link_can_have_another_latency_downwards():
-    network = """{topology: tree,
-                 tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],
-                 server: {latency: 10 ms, down_latency: 20 ms}}"""
-    grown = build_topology("{latency: 100 ms, down_latency: 200 ms}", network)
-    assert grown.path(0, "up").latency_s == pytest.approx(0.112)
-    assert grown.path(0, "down").latency_s == pytest.approx(0.223)
-    star = build_topology(
-        "{latency: 100 ms}", ("{server: {latency: 10 ms, down_latency: 20 ms}}")
-    )
-    assert (
-        star.path(0, "up").latency_s,
-        star.path(0, "down").latency_s,
-    ) == pytest.approx((0.11, 0.12))
-    network = """{topology: graph,
-      edges: [{between: [a, server], latency: 2 ms, down_latency: 3 ms}],
-                 server: {latency: 10 ms, down_latency: 20 ms}}"""
-    drawn = build(scenario(network=network).network, [LinkSpec(at="a")], Streams(0))
-    assert (
-        drawn.path(0, "up").latency_s,
-        drawn.path(0, "down").latency_s,
-    ) == pytest.approx((0.012, 0.023))
+@pytest.mark.parametrize(
+    ("link", "network", "expected_s"),
+    [
+        (
+            "{latency: 100 ms, down_latency: 200 ms}",
+            "{topology: tree, tiers: [{name: ap, latency: 2 ms, down_latency: 3 ms}],",
+            [0.112, 0.223],
+        ),
+        ("{latency: 100 ms}", "{", [0.11, 0.12]),
+        (
+            "{at: a}",
+            "{topology: graph, edges: [{between: [a, server], latency: 2 ms, "
+            "down_latency: 3 ms}],",
+            [0.012, 0.023],
+        ),
+    ],
+)
+def test_every_link_can_have_another_latency_downwards(link, network, expected_s):
+    network += "server: {latency: 10 ms, down_latency: 20 ms}}"
+    made = build_topology(link, network, other=link)
+    assert latencies_s(made) == expected_s
 
 
 def test_a_graph_of_edges_with_routes():
@@ -91,14 +98,7 @@ def test_a_graph_of_edges_with_routes():
                  {between: [a, b], up: 1 Mbps, latency: 1 ms},
                  {between: [b, server], up: 1 Mbps}],
                  routes: [[client-1, a, server]]}"""
-    drawn = build_topology(
-        "{at: a}",
-        network.replace(
-            "}],",
-            "}, {between: [client-2, server]}, {between: [client-3, server]}, "
-            "{between: [client-4, server]}],",
-        ),
-    )
+    drawn = build_topology("{at: a}", network, other="{at: b}")
     assert names(drawn, 0) == ["a>b", "b>server"]
     assert names(drawn, 1) == ["a>server"]
 
@@ -109,73 +109,70 @@ def test_a_graph_file_s_missing_capacities_are_what_the_scenario_says(tmp_path):
     drawn.add_edge("core", "server", up="4 Mbps")
     networkx.write_graphml(drawn, tmp_path / "net.graphml")
 
-    def rates(capacity):
+    def capacities(capacity):
         text = f"{{topology: graph, file: net.graphml, capacity: {capacity}}}"
         topology = build_topology("{at: hub}", text, folder=tmp_path, other="{at: hub}")
         return {line.name: line.capacity_bytes_per_s for line in topology.lines[:-2]}
 
-    said = {"core>server": 5e5}
-    others = ("hub>core", "core>hub", "server>core")
-    assert rates("{missing: 8 Mbps}") == said | dict.fromkeys(others, 1e6)
-    assert rates("{missing: unlimited}") == said | dict.fromkeys(others, inf)
-    with pytest.raises(
-        InputError,
-        match=r"LinkSpeedRaw.*network\.capacity: \{attribute.*\{missing: 1 Gbps\}",
-    ):
-        rates("null")
+    for missing, rate in (("8 Mbps", 1e6), ("unlimited", inf)):
+        others = dict.fromkeys(("hub>core", "core>hub", "server>core"), rate)
+        told = capacities(f"{{missing: {missing}}}")
+        assert told == {"core>server": 5e5, **others}
+    sentence = r"LinkSpeedRaw.*network\.capacity: \{attribute.*\{missing: 1 Gbps\}"
+    with pytest.raises(InputError, match=sentence):
+        capacities("null")
 
 
 def test_loss_in_a_graph_file_needs_model_tcp_too(tmp_path):
     drawn = networkx.Graph()
     drawn.add_edge("hub", "server", capacity="1 Mbps", loss=0.1)
     networkx.write_gml(drawn, tmp_path / "net.gml")
-    plain, links = (
-        {"topology": "graph", "file": str(tmp_path / "net.gml")},
-        [LinkSpec(at="hub")],
+    network = {"topology": "graph", "file": str(tmp_path / "net.gml")}
+    links = [LinkSpec(at="hub")]
+    sentence = (
+        r"network\.file: edge hub to server: loss: model fluid ignores losses, "
+        "expected no loss, or model tcp"
     )
-    with pytest.raises(
-        InputError,
-        match=(
-            r"network\.file: edge hub to server: loss: model fluid ignores losses, "
-            "expected no loss, or model tcp"
-        ),
-    ):
-        build(NetworkSpec(**plain), links, Streams(0))
-    drawn = build(NetworkSpec(**plain, model="tcp"), links, Streams(0))
+    with pytest.raises(InputError, match=sentence):
+        build(NetworkSpec(**network), links, Streams(0))
+    drawn = build(NetworkSpec(**network, model="tcp"), links, Streams(0))
     assert drawn.path(0, "up").loss == pytest.approx(0.1)
 
 
-def test_models_and_their_options():
-    assert build_model(scenario().network) == Fluid()
-    assert build_model(scenario(network="{model: tcp}").network) == Tcp()
-    options = "{model: tcp, tcp: {handshake: false, header: 40 B, window: 64 kB}}"
-    assert build_model(scenario(network=options).network) == Tcp(
-        handshake=False, header_bytes=40.0, window_bytes=64e3
-    )
-    options = "{model: tcp, tcp: {window: null}}"
-    assert build_model(scenario(network=options).network) == Tcp(window_bytes=None)
+@pytest.mark.parametrize(
+    ("network", "model"),
+    [
+        ("{}", Fluid()),
+        ("{model: tcp}", Tcp()),
+        (
+            "{model: tcp, tcp: {handshake: false, header: 40 B, window: 64 kB}}",
+            Tcp(handshake=False, header_bytes=40.0, window_bytes=64e3),
+        ),
+        ("{model: tcp, tcp: {window: null}}", Tcp(window_bytes=None)),
+    ],
+)
+def test_models_and_their_options(network, model):
+    assert build_model(scenario(network=network).network) == model
 
 
 def test_a_trace_file_gives_every_client_its_own_offset(tmp_path):
     (tmp_path / "a.txt").write_text("0 0\n1 8\n3 16\n")
-    link = (
-        "{up: {file: a.txt, format: pensieve, end: loop, factor: 0.5}, down: {file: "
-        "a.txt, format: pensieve, end: loop}}"
+    file = "file: a.txt, format: pensieve, end: loop"
+    link = f"{{up: {{{file}, factor: 0.5}}, down: {{{file}}}}}"
+    one, again, other = (
+        build_topology(link, folder=tmp_path, seed=seed) for seed in (0, 0, 1)
     )
-    one = build_topology(link, folder=tmp_path)
-    up, down = one.traces[0], one.traces[1]
-    assert tuple(up.trace.rates_bytes_per_s) == (5e5, 1e6)
-    assert tuple(down.trace.rates_bytes_per_s) == (1e6, 2e6)
-    assert up.offset_s == down.offset_s  # a client's two directions stay in step
+    assert (rates(one, 0), rates(one, 1)) == ([5e5, 1e6], [1e6, 2e6])
     # it is in memory once for each factor
-    assert one.traces[2].trace is up.trace
-    assert one.traces[3].trace is down.trace
-    assert len({one.traces[2 * client].offset_s for client in range(2)}) == 2
-    assert all(0 <= t.offset_s < 3 for t in one.traces.values())
-    assert build_topology(link, folder=tmp_path).traces == one.traces
-    assert (
-        build_topology(link, folder=tmp_path, seed=1).traces[0].offset_s != up.offset_s
-    )
+    assert one.traces[2].trace is one.traces[0].trace
+    assert one.traces[3].trace is one.traces[1].trace
+    offsets_s = [one.traces[number].offset_s for number in range(4)]
+    # a client's two directions stay in step
+    assert offsets_s[::2] == offsets_s[1::2]
+    assert len(set(offsets_s)) == 2
+    assert all(0 <= offset_s < 3 for offset_s in offsets_s)
+    assert again.traces == one.traces
+    assert other.traces[0].offset_s != offsets_s[0]
 
 
 @pytest.mark.parametrize(
@@ -197,112 +194,75 @@ def test_formats_take_their_options(tmp_path):
       down: {file: c.csv, format: csv, end: loop, time_column: t, rate_column: kb,
              time_unit: ms, rate_unit: kbps}}"""
     topology = build_topology(link, folder=tmp_path)
-    assert tuple(topology.traces[0].trace.rates_bytes_per_s) == (15000.0,)
-    assert tuple(topology.traces[1].trace.rates_bytes_per_s) == (1e3, 2e3)
+    assert (rates(topology, 0), rates(topology, 1)) == ([15000.0], [1e3, 2e3])
 
 
 @pytest.mark.parametrize(
-    ("files", "rates"),
+    ("files", "mbytes_per_s"),
     [
-        ('"each/{client}.csv"', [1, 2]),
-        ("[each/2.csv, each/0.csv]", [3, 1]),
-        ("[each/2.csv]", [3, 3]),
-        ("each", [1, 2]),
+        ('"each/{client}.csv"', [1, 2, 3, 4, 5]),
+        ("[each/2.csv, each/0.csv]", [3, 1, 3, 1, 3]),
+        ("[each/2.csv]", [3] * 5),
+        # a second group begins with the first file
+        ("each", [1, 2, 1, 2, 3]),
     ],
 )
-def test_clients_have_a_file_each(tmp_path, files, rates):
+def test_clients_have_a_file_each(tmp_path, files, mbytes_per_s):
     (tmp_path / "each" / "deeper").mkdir(parents=True)
     (tmp_path / "each" / ".hidden").write_text("no trace")
-    for k in range(3):
+    for k in range(5):
         (tmp_path / "each" / f"{k}.csv").write_text(f"0,{8 * (k + 1)}\n")
     link = f"{{up: {{file: {files}, format: csv, end: hold}}}}"
-    topology = build_topology(link, folder=tmp_path)
-    assert [
-        topology.traces[2 * client].trace.rates_bytes_per_s[0] / 1e6
-        for client in range(2)
-    ] == rates
-
-
-def test_a_second_group_begins_with_the_first_file(tmp_path):
-    for k in range(3):
-        (tmp_path / f"{k}.csv").write_text(f"0,{8 * (k + 1)}\n")
-    link = "{up: {file: [0.csv, 1.csv, 2.csv], format: csv, end: hold}}"
     topology = build_topology(link, other=link, folder=tmp_path)
-    firsts = [trace.trace.peak_bytes_per_s for trace in topology.traces.values()]
-    assert firsts == [1e6, 2e6, 1e6, 2e6, 3e6]
+    told = [rates(topology, 2 * client) for client in range(5)]
+    assert told == [[1e6 * rate] for rate in mbytes_per_s]
+
+
+def generated(**changes):
+    """A link whose rates are drawn."""
+    law = {"kind": "lognormal-ar1", "mean": "8 Mbps", "cv": 0.3, "correlation": 0.5}
+    return {"generate": {**law, "step": "1 s", **changes}, "end": "loop"}
 
 
 def test_traces_that_are_too_much_together_are_refused(monkeypatch):
     monkeypatch.setattr("simfed.net.building.MOST_PIECES_TOGETHER", 100)
-    link = (
-        "{up: {generate: {kind: lognormal-ar1, mean: 8 Mbps, cv: 0.3, correlation: "
-        "0.5, step: 1 s, length: 60 s}, end: loop}}"
-    )
-    with pytest.raises(
-        InputError,
-        match=r"clients\[0\].link.up: got 'more', expected traces of at "
-        r"most 100 pieces together",
-    ):
+    link = yaml.safe_dump({"up": generated(length="60 s")})
+    sentence = "got 'more', expected traces of at most 100 pieces together"
+    with pytest.raises(InputError, match=rf"clients\[0\].link.up: {sentence}"):
         build_topology(link)
 
 
 def test_adding_clients_changes_nobodys_trace():
-    spec = {
-        "generate": {
-            "kind": "lognormal-ar1",
-            "mean": "8 Mbps",
-            "cv": 1.0,
-            "correlation": 0.0,
-            "step": "1 s",
-        },
-        "end": "loop",
-    }
-    network, links = NetworkSpec(), [LinkSpec(up=spec)]
+    links = [LinkSpec(up=generated())]
     few, many = (
-        build(network, links, Streams(3), link_of_client=[0] * n) for n in (2, 5)
+        build(NetworkSpec(), links, Streams(3), link_of_client=[0] * n) for n in (2, 5)
     )
     assert all(few.traces[k] == many.traces[k] for k in few.traces)
 
 
-def test_shared_links_can_vary_too(tmp_path):
-    spec = (
-        "{generate: {kind: lognormal-ar1, mean: 1 Mbps, cv: 0.3, correlation: 0.5, "
-        "step: 1 s}, end: loop}"
-    )
-    network = (
-        f"{{topology: tree, tiers: [{{name: ap, count: 2, up: {spec}}}], server: "
-        f"{{receive: {spec}}}}}"
-    )
-    topology = build_topology("{}", network)
+def test_shared_links_can_vary_too():
+    tiers = [{"name": "ap", "count": 2, "up": generated()}]
+    server = {"receive": generated(mean="1 Mbps")}
+    network = {"topology": "tree", "tiers": tiers, "server": server}
+    topology = build_topology("{}", yaml.safe_dump(network))
     assert names(topology, 0) == ["ap-0/up", "server/receive"]
-    traces = [topology.traces[k] for k in sorted(topology.traces)]
-    assert len(traces) == 3
-    assert all(isinstance(trace, LinkTrace) for trace in traces)
-    assert len({tuple(trace.trace.rates_bytes_per_s) for trace in traces}) == 3
+    assert len({tuple(rates(topology, k)) for k in topology.traces}) == 3
 
 
 def test_the_examples_of_the_documentation_are_valid():
     docs = Path(__file__).parents[2] / "docs"
-    page = "\n".join(
-        (docs / name).read_text()
-        for name in ("network.md", "radio-cells.md", "graphs.md")
-    )
-    chunks = [
-        c
-        for block in re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
-        for c in block.split("\n\n")
-    ]
+    pages = ("network.md", "radio-cells.md", "graphs.md")
+    page = "\n".join((docs / name).read_text() for name in pages)
+    blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
+    chunks = [yaml.safe_load(c) for block in blocks for c in block.split("\n\n")]
     kinds = {"network": NetworkSpec, "link": LinkSpec}
     seen = [
         kinds[key].model_validate(value)
-        for c in chunks
-        for key, value in yaml.safe_load(c).items()
+        for chunk in chunks
+        for key, value in chunk.items()
         if key != "clients"
     ]
     assert len(seen) == 10
-    groups = [group for c in chunks for group in yaml.safe_load(c).get("clients", ())]
-    assert [LinkSpec.model_validate(group["link"]).cell for group in groups] == [
-        "home",
-        "home",
-        "street",
-    ]
+    groups = [group for chunk in chunks for group in chunk.get("clients", ())]
+    cells = [LinkSpec.model_validate(group["link"]).cell for group in groups]
+    assert cells == ["home", "home", "street"]

@@ -30,10 +30,22 @@ def cell(weights=(1.0, 1.0), **more) -> Cell:
     return Cell("home", range(len(weights)), weights, weights, **more)
 
 
-def star(rates, *, cells, **more) -> Star:
+def star(rates, home=None, **more) -> Star:
+    """Clients whose radios have these rates in one cell."""
+    cells = [home or cell([1.0] * len(rates))]
     return Star(
         len(rates), up_bytes_per_s=rates, down_bytes_per_s=rates, cells=cells, **more
     )
+
+
+def durations(topology, *starts):
+    """The seconds of uploads of (client, bytes), all at once."""
+    starts = [FlowStart(0, client, size) for client, size in starts]
+    return pytest.approx([end.duration_s for end in play(topology, starts)])
+
+
+def fades(starts_s, rates) -> LinkTrace:
+    return LinkTrace(Trace.of(starts_s, rates, 100.0, "hold"))
 
 
 # ---- rates of the standards ----------------------------------------------------------
@@ -88,20 +100,16 @@ def test_a_slow_station_slows_all():
     """At equal rates a byte of the slow one costs four times as much: 5 s for 4 bytes
     of each.
     """
-    anomaly = star([4.0, 1.0], cells=[cell()])
-    fast, slow = play(anomaly, [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)])
+    fast, slow = play(star([4.0, 1.0]), [FlowStart(0, 0, 4.0), FlowStart(0, 1, 4.0)])
     assert fast == slow == (5.0, HOME)
 
 
 def test_wifi_is_half_duplex_and_cellular_is_not():
     both = [FlowStart(0, 0, 8.0, "up"), FlowStart(0, 0, 8.0, "down")]
-    assert [
-        end.duration_s for end in play(star([4.0], cells=[cell((1.0,))]), both)
-    ] == [4.0, 4.0]
-    apart = star([4.0], cells=[cell((1.0,), one_air=False)])
+    half, apart = star([4.0]), star([4.0], home=cell((1.0,), one_air=False))
+    assert [end.duration_s for end in play(half, both)] == [4.0, 4.0]
     assert play(apart, both) == [(2.0, f"{HOME}, up"), (2.0, f"{HOME}, down")]
-    assert apart.ways_apart
-    assert not star([4.0], cells=[cell((1.0,))]).ways_apart
+    assert (apart.ways_apart, half.ways_apart) == (True, False)
 
 
 def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
@@ -110,23 +118,18 @@ def test_what_a_trace_gives_a_client_is_what_its_bytes_cost():
     Until 2 s both cost 1/4 s per byte (2 bytes/s each), then one costs 1 s, and both
     get 0.8 bytes/s for their last 4 bytes.
     """
-    fades = LinkTrace(Trace.of([0.0, 2.0], [4.0, 1.0], 100.0, "hold"))
-    home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): fades})
-    ends = play(home, [FlowStart(0, 0, 8.0), FlowStart(0, 1, 8.0)])
-    assert [end.duration_s for end in ends] == pytest.approx([7.0, 7.0])
-    alone = play(home, [FlowStart(0, 1, 10.0)])[0]
-    assert alone.duration_s == pytest.approx(4.0)
+    home = star([4.0, 4.0], traces={(1, "up"): fades([0.0, 2.0], [4.0, 1.0])})
+    assert durations(home, (0, 8.0), (1, 8.0)) == [7.0, 7.0]
+    assert durations(home, (1, 10.0)) == [4.0]
 
 
-def fading(**more):
+def fading():
     """Two clients who have half of the time each.
 
     One falls from 4 to 1 byte/s at 2 s, and its weight with it.
     """
-    fades = Trace((0.0, 2.0), (4.0, 1.0), 100.0, "hold", (1.0, 0.25))
-    return star(
-        [4.0, 4.0], cells=[cell()], traces={(1, "up"): LinkTrace(fades)}, **more
-    )
+    falls = Trace((0.0, 2.0), (4.0, 1.0), 100.0, "hold", (1.0, 0.25))
+    return star([4.0, 4.0], traces={(1, "up"): LinkTrace(falls)})
 
 
 def test_a_weight_may_follow_a_radio():
@@ -135,58 +138,56 @@ def test_a_weight_may_follow_a_radio():
     From then on still 2 for the one, 0.5 for the other, and 1 when it is alone. Twice
     as much for who sends with weight 2.
     """
-    ends = play(fading(), [FlowStart(0, 0, 8.0), FlowStart(0, 1, 6.0)])
-    assert [end.duration_s for end in ends] == [4.0, 5.0]
-    ends = play(fading(), [FlowStart(0, 0, 4.0), FlowStart(0, 1, 8.0, weight=2.0)])
-    assert [end.duration_s for end in ends] == pytest.approx([3.0, 5.0])
+    assert durations(fading(), (0, 8.0), (1, 6.0)) == [4.0, 5.0]
+    heavy = [FlowStart(0, 0, 4.0), FlowStart(0, 1, 8.0, weight=2.0)]
+    ends = [end.duration_s for end in play(fading(), heavy)]
+    assert ends == pytest.approx([3.0, 5.0])
 
 
 def test_a_weight_that_follows_a_radio_is_kept_through_a_stall():
     """A stall of the radio from 3 s to 4 s, during which the other one has all of the
     air.
     """
-    home, never = fading(), Rhythm(Discrete((1e6,)), Discrete((1.0,)))
-    rhythms = {"client-1/up": Rhythm(Discrete((3.0,)), Discrete((1.0,)))}
-    stall(
-        home,
-        lambda name: Strikes(rhythms.get(name, never), Streams(0), "stall", name),
-        access=True,
-        lines=False,
-    )
-    ends = play(home, [FlowStart(0, 0, 12.0), FlowStart(0, 1, 6.0)])
-    assert [end.duration_s for end in ends] == pytest.approx([5.0, 6.0])
+    home = fading()
+
+    def strikes(name):
+        between_s = 3.0 if name == "client-1/up" else 1e6
+        rhythm = Rhythm(Discrete((between_s,)), Discrete((1.0,)))
+        return Strikes(rhythm, Streams(0), "stall", name)
+
+    stall(home, strikes, access=True, lines=False)
+    assert durations(home, (0, 12.0), (1, 6.0)) == [5.0, 6.0]
 
 
 def test_a_radio_that_stands_still_leaves_the_air_to_the_others():
-    gone = LinkTrace(Trace.of([0.0, 1.0, 4.0], [4.0, 0.0, 4.0], 100.0, "hold"))
-    home = star([4.0, 4.0], cells=[cell()], traces={(1, "up"): gone})
-    ends = play(home, [FlowStart(0, 0, 10.0), FlowStart(0, 1, 4.0)])
-    assert [end.duration_s for end in ends] == pytest.approx([3.0, 4.5])
+    gone = fades([0.0, 1.0, 4.0], [4.0, 0.0, 4.0])
+    home = star([4.0, 4.0], traces={(1, "up"): gone})
+    assert durations(home, (0, 10.0), (1, 4.0)) == [3.0, 4.5]
 
 
 def test_the_air_itself_may_vary():
     """A neighbour's cell takes half of the time."""
-    half = LinkTrace(Trace.of([0.0, 1.0], [1.0, 0.5], 100.0, "hold"))
-    home = star([4.0], cells=[cell((1.0,), share=half)])
-    assert play(home, [FlowStart(0, 0, 6.0)])[0] == (2.0, HOME)
+    home = cell((1.0,), share=fades([0.0, 1.0], [1.0, 0.5]))
+    assert play(star([4.0], home=home), [FlowStart(0, 0, 6.0)])[0] == (2.0, HOME)
 
 
 # ---- records -------------------------------------------------------------------------
 
 
-def run(topology, sends, model="fluid"):
+def run(topology, *sends):
+    """The records of the air."""
     env, uses = simpy.Environment(), LinkUses()
-    network = Network(env, topology, model=model, on_use=uses)
+    network = Network(env, topology, on_use=uses)
 
-    def send(at_s, client, size_bytes, direction):
+    def send(at_s, client, size_bytes, direction="up"):
         yield env.timeout(at_s)
         transfer = network.send(client, size_bytes, direction)
         yield transfer
-        transfers.append(transfer)
+        return transfer.bottleneck
 
-    transfers = []
-    env.run(env.all_of([env.process(send(*one)) for one in sends]))
-    return transfers, uses
+    sent = env.all_of([env.process(send(*one)) for one in sends])
+    bottlenecks = set(env.run(sent).values())
+    return bottlenecks, [use for use in uses if use.link == HOME]
 
 
 def test_the_meter_tells_bytes_and_seconds_of_airtime():
@@ -194,11 +195,9 @@ def test_the_meter_tells_bytes_and_seconds_of_airtime():
 
     Then two that cost 1/4 and 1 s: 0.8 bytes/s each.
     """
-    transfers, uses = run(
-        star([4.0, 1.0], cells=[cell()]), [(0, 0, 8.0, "up"), (1, 1, 4.0, "down")]
-    )
-    assert [transfer.bottleneck for transfer in transfers] == [HOME, HOME]
-    assert list(uses) == [
+    bottlenecks, uses = run(star([4.0, 1.0]), (0, 0, 8.0), (1, 1, 4.0, "down"))
+    assert bottlenecks == {HOME}
+    assert uses == [
         (HOME, 0.0, 1.0, 4.0, 4.0, 1, 1.0),
         (HOME, 1.0, 6.0, pytest.approx(8.0), pytest.approx(1.6), 2, pytest.approx(5.0)),
     ]
@@ -206,29 +205,23 @@ def test_the_meter_tells_bytes_and_seconds_of_airtime():
 
 def test_airtime_is_metered_where_something_else_limits():
     """A line of 1 byte/s: the air is a quarter full, its capacity that of this mix."""
-    home = star([4.0, 4.0], cells=[cell()], receive_bytes_per_s=1.0)
-    _, uses = run(home, [(0, 0, 4.0, "up"), (0, 1, 4.0, "up")])
-    air = next(use for use in uses if use.link == HOME)
-    assert air[1:] == (0.0, 8.0, 8.0, 4.0, 2, 2.0)
+    home = star([4.0, 4.0], receive_bytes_per_s=1.0)
+    _, [air] = run(home, (0, 0, 4.0), (0, 1, 4.0))
+    assert air == (HOME, 0.0, 8.0, 8.0, 4.0, 2, 2.0)
 
 
 # ---- cases ---------------------------------------------------------------------------
 
 
-def wifi_case(**changes):
+def test_a_case_of_a_cell_is_replayed():
     flow = {"start_s": 0, "size_bytes": 30000, "direction": "up", "station": 0}
     case = {"cell": {"standard": "n"}, "stations": [{"mcs": 7}], "flows": [flow]}
-    return case | changes
-
-
-def test_a_case_of_a_cell_is_replayed():
     wifi = Wifi("n")
-    alone = float(wifi.alone(wifi.phy_rate(7)))
-    took_s = net.replay(wifi_case())[0]
-    assert took_s == pytest.approx(30000 / alone + wifi.latency_s)
+    alone_s = 30000 / float(wifi.alone(wifi.phy_rate(7)))
+    assert net.replay(case) == pytest.approx([alone_s + wifi.latency_s])
     wired = {"capacity_bytes_per_s": 1e5, "latency_s": 0.01}
-    slow = net.replay(wifi_case(wired=wired))[0]
-    assert slow == pytest.approx(0.3 + 0.01 + wifi.latency_s)
+    slow = net.replay({**case, "wired": wired})
+    assert slow == pytest.approx([0.3 + 0.01 + wifi.latency_s])
     cellular = {
         "cell": {"scheduler": "Pf"},
         "ues": [{"alone_up_bytes_per_s": 1e6, "alone_down_bytes_per_s": 4e6}] * 2,

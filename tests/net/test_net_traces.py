@@ -26,10 +26,10 @@ from simfed.net.flows import Flow
 from simfed.net.traces import Moment
 
 
-def file(tmp_path, text):
+def parse(tmp_path, text, *options, read=read_csv, **named):
     path = tmp_path / "trace.txt"
     path.write_text(text, encoding="utf-8", newline="")
-    return path
+    return read(path, *options, **named)
 
 
 def took(
@@ -48,40 +48,30 @@ def bytes_until(trace: Trace, at_s: float) -> float:
 
     An `error` trace carries nothing after its end.
     """
-    turns, rest_s = (
-        divmod(at_s, trace.duration_s) if trace.end == "loop" else (0.0, at_s)
+    rates, starts_s, end_s = trace.rates_bytes_per_s, trace.starts_s, trace.duration_s
+    turns = at_s // end_s if trace.end == "loop" else 0.0
+    rest_s = at_s - turns * end_s
+    ends_s = np.array([*starts_s[1:], end_s])
+    turn = np.dot(rates, ends_s - starts_s)
+    part = np.dot(rates, np.maximum(np.minimum(ends_s, rest_s) - starts_s, 0.0))
+    after_s = max(rest_s - end_s, 0.0) if trace.end == "hold" else 0.0
+    return float(turns * turn + part + after_s * rates[-1])
+
+
+@st.composite
+def drawn_traces(draw):
+    """Pieces of eighths, of which the last carries something."""
+    eighths = draw(st.lists(st.integers(1, 40), min_size=1, max_size=8))
+    rates = [draw(st.integers(0, 9)) for _ in eighths]
+    rates[-1] += 1
+    *starts_s, end_s = np.cumsum([0, *eighths]) / 8
+    return Trace.of(
+        starts_s, rates, float(end_s), draw(st.sampled_from(["loop", "hold"]))
     )
-    whole = bytes_of_turn(trace, trace.duration_s)
-    after_s = max(rest_s - trace.duration_s, 0.0) if trace.end == "hold" else 0.0
-    carried = bytes_of_turn(trace, min(rest_s, trace.duration_s))
-    return turns * whole + carried + after_s * trace.rates_bytes_per_s[-1]
-
-
-def bytes_of_turn(trace: Trace, at_s: float) -> float:
-    ends_s = np.minimum([*trace.starts_s[1:], trace.duration_s], at_s)
-    return float(
-        np.dot(trace.rates_bytes_per_s, np.maximum(ends_s - trace.starts_s, 0.0))
-    )
-
-
-TRACES = st.builds(
-    lambda pieces, end: Trace.of(
-        np.concatenate([[0.0], np.cumsum([p[0] for p in pieces])[:-1]]),
-        [p[1] for p in pieces[:-1]] + [pieces[-1][1] + 1],
-        float(np.sum([p[0] for p in pieces])),
-        end,
-    ),
-    st.lists(
-        st.tuples(st.integers(1, 40).map(lambda n: n / 8), st.integers(0, 9)),
-        min_size=1,
-        max_size=8,
-    ),
-    st.sampled_from(["loop", "hold"]),
-)
 
 
 @settings(deadline=None)
-@given(TRACES, st.floats(0.01, 300), st.floats(0, 50), st.floats(0, 50))
+@given(drawn_traces(), st.floats(0.01, 300), st.floats(0, 50), st.floats(0, 50))
 def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(
     trace, size, offset, start
 ):
@@ -90,20 +80,18 @@ def test_a_transfer_ends_when_the_trace_has_carried_its_bytes(
     assert carried == pytest.approx(size, rel=1e-9, abs=1e-7)
 
 
-def test_the_three_ends():
-    starts, rates = [0.0, 1.0], [4.0, 2.0]
-    loop, hold, error = (
-        Trace.of(starts, rates, 3.0, end) for end in ("loop", "hold", "error")
-    )
-    assert [bytes_until(trace, 7.0) for trace in (loop, hold, error)] == [
-        20.0,
-        16.0,
-        8.0,
-    ]
-    last = Moment(0, 1)
-    assert loop.next_moment(last) == (Moment(1, 0), 3.0)
-    assert hold.next_moment(last) == (None, inf)
-    assert error.next_moment(last) == (None, 3.0)
+@pytest.mark.parametrize(
+    ("end", "carried", "then"),
+    [
+        ("loop", 20.0, (Moment(1, 0), 3.0)),
+        ("hold", 16.0, (None, inf)),
+        ("error", 8.0, (None, 3.0)),
+    ],
+)
+def test_the_three_ends(end, carried, then):
+    trace = Trace.of([0.0, 1.0], [4.0, 2.0], 3.0, end)
+    assert bytes_until(trace, 7.0) == carried
+    assert trace.next_moment(Moment(0, 1)) == then
 
 
 def test_neighbouring_pieces_of_one_capacity_are_one():
@@ -119,33 +107,66 @@ def test_a_million_turns_on_the_loop_is_where_it_should_be():
 
 def test_mahimahi_counts_packets_of_1500_bytes(tmp_path):
     # 3 packets by 100 ms (one on the edge), 1 by 200, none by 300, 2 in the last 50 ms
-    trace = read_mahimahi(file(tmp_path, "10\n10\n100\n101\n340\n350\n"))
+    text = "10\n10\n100\n101\n340\n350\n"
+    trace = parse(tmp_path, text, read=read_mahimahi)
     assert trace.duration_s == 0.35
     assert trace.starts_s == pytest.approx((0.0, 0.1, 0.2, 0.3))
     assert trace.rates_bytes_per_s == pytest.approx((45000.0, 15000.0, 0.0, 60000.0))
-    assert bytes_until(trace, 0.35) == pytest.approx(6 * 1500)
 
 
 def test_pensieves_rate_holds_until_the_time_of_its_line(tmp_path):
-    trace = read_pensieve(file(tmp_path, "0.5\t9.9\n1.5 8\n3.5 1.6\n"), "hold")
+    text = "0.5\t9.9\n1.5 8\n3.5 1.6\n"
+    trace = parse(tmp_path, text, "hold", read=read_pensieve)
     assert trace == Trace((0.0, 1.0), (1e6, 2e5), 3.0, "hold")
 
 
-def test_csv_with_header_and_declared_units(tmp_path):
-    text = "# of a drive\nwhen,cell,rate\n1000,a,80\n3000,b,8\n"
-    trace = read_csv(
-        file(tmp_path, text),
-        time_column="when",
-        rate_column="rate",
-        time_unit="ms",
-        rate_unit="kbps",
-    )
-    assert trace == Trace((0.0, 2.0), (1e4, 1e3), 4.0, "loop")
-
-
-def test_csv_without_header_and_with_a_duration(tmp_path):
-    trace = read_csv(file(tmp_path, "0,8\n1,16\n"), "error", until_s=1.25)
-    assert trace == Trace((0.0, 1.0), (1e6, 2e6), 1.25, "error")
+@pytest.mark.parametrize(
+    ("text", "options", "trace"),
+    [
+        (  # with a header and declared units
+            "# of a drive\nwhen,cell,rate\n1000,a,80\n3000,b,8\n",
+            {
+                "time_column": "when",
+                "rate_column": "rate",
+                "time_unit": "ms",
+                "rate_unit": "kbps",
+            },
+            Trace((0.0, 2.0), (1e4, 1e3), 4.0, "loop"),
+        ),
+        (  # with a duration
+            "0,8\n1,16\n",
+            {"end": "error", "until_s": 1.25},
+            Trace((0.0, 1.0), (1e6, 2e6), 1.25, "error"),
+        ),
+        (  # repeated seconds are shared out
+            "7,8\n7,16\n",
+            {},
+            Trace((0.0, 0.5), (1e6, 2e6), 1.0, "loop"),
+        ),
+        (  # lengths follow each other
+            "1500 8 3000\n500 16 500\n",
+            {"elapsed_column": 0, "time_unit": "ms", "separator": "blanks"},
+            Trace((0.0, 1.5), (1e6, 2e6), 2.0, "loop"),
+        ),
+        (
+            "1500 8 3000\n500 16 500\n",
+            {
+                "elapsed_column": 0,
+                "bytes_column": 2,
+                "time_unit": "ms",
+                "separator": "blanks",
+            },
+            Trace((0.0, 1.5), (2e3, 1e3), 2.0, "loop"),
+        ),
+        (  # bytes of one time are added up and came since the one before
+            "at;bytes\n5;900\n6;100\n6;300\n8;200\n",
+            {"time_column": "at", "bytes_column": "bytes", "separator": "semicolon"},
+            Trace((0.0, 1.0), (400.0, 100.0), 3.0, "loop"),
+        ),
+    ],
+)
+def test_csv_is_read_as_its_options_say(tmp_path, text, options, trace):
+    assert parse(tmp_path, text, **options) == trace
 
 
 @pytest.mark.parametrize(
@@ -161,69 +182,42 @@ def test_csv_without_header_and_with_a_duration(tmp_path):
     ],
 )
 def test_the_first_row_of_a_csv_is_lost_only_if_it_is_a_header(tmp_path, text, columns):
-    trace = read_csv(
-        file(tmp_path, text), time_column=columns[0], rate_column=columns[1]
-    )
+    time, rate = columns
+    trace = parse(tmp_path, text, time_column=time, rate_column=rate)
     assert trace == Trace((0.0, 1.0), (1e6, 2e6), 2.0, "loop")
 
 
 @pytest.mark.parametrize(
-    ("unit", "times"),
+    ("unit", "first", "second"),
     [
-        ("date", ["2019-12-14T08:16:31+01:00", "2019-12-14 07:16:33.5Z"]),
-        ("date", ["14-Dec-2019 08:16:31.0", "14-Dec-2019 08:16:33.5"]),
-        ("%d.%m.%Y %H:%M:%S.%f", ["14.12.2019 08:16:31.0", "14.12.2019 08:16:33.5"]),
-        ("ns", ["1576307791000000000", "1576307793500000000"]),
-        ("min", ["0", "0.0416666666666666667"]),
+        ("date", "2019-12-14T08:16:31+01:00", "2019-12-14 07:16:33.5Z"),
+        ("date", "14-Dec-2019 08:16:31.0", "14-Dec-2019 08:16:33.5"),
+        ("%d.%m.%Y %H:%M:%S.%f", "14.12.2019 08:16:31.0", "14.12.2019 08:16:33.5"),
+        ("ns", "1576307791000000000", "1576307793500000000"),
+        ("min", "0", "0.0416666666666666667"),
     ],
 )
-def test_times_are_numbers_or_dates_with_their_zones(tmp_path, unit, times):
-    text = "".join(
-        f"{time},{rate}\n" for time, rate in zip(times, (8, 16), strict=True)
-    )
-    trace = read_csv(file(tmp_path, text), time_unit=unit)
+def test_times_are_numbers_or_dates_with_their_zones(tmp_path, unit, first, second):
+    trace = parse(tmp_path, f"{first},8\n{second},16\n", time_unit=unit)
     assert trace == Trace((0.0, 2.5), (1e6, 2e6), 5.0, "loop")
 
 
 def test_repeated_seconds_are_shared_out_and_missing_ones_go_on(tmp_path):
     # the clock's step is a second: 7, 7 has two halves, and the last of 8, 8, 8 goes on
-    text = "7,8\n7,16\n8,24\n8,32\n8,40\n12,48\n12,56\n"
-    trace = read_csv(file(tmp_path, text))
+    trace = parse(tmp_path, "7,8\n7,16\n8,24\n8,32\n8,40\n12,48\n12,56\n")
     assert [*trace.starts_s] == pytest.approx([0, 1 / 2, 1, 4 / 3, 5 / 3, 5, 5.5])
     assert trace.duration_s == 9.0
-    alone = read_csv(file(tmp_path, "7,8\n7,16\n"))
-    assert alone == Trace((0.0, 0.5), (1e6, 2e6), 1.0, "loop")
-
-
-def test_lengths_follow_each_other(tmp_path):
-    path = file(tmp_path, "1500 8 3000\n500 16 500\n")
-    rates = read_csv(path, elapsed_column=0, time_unit="ms", separator="blanks")
-    assert rates == Trace((0.0, 1.5), (1e6, 2e6), 2.0, "loop")
-    columns = {"elapsed_column": 0, "bytes_column": 2}
-    sizes = read_csv(path, time_unit="ms", separator="blanks", **columns)
-    assert sizes == Trace((0.0, 1.5), (2e3, 1e3), 2.0, "loop")
-
-
-def test_bytes_of_one_time_are_added_up_and_came_since_the_one_before(tmp_path):
-    text = "at;bytes\n5;900\n6;100\n6;300\n8;200\n"
-    trace = read_csv(
-        file(tmp_path, text),
-        time_column="at",
-        bytes_column="bytes",
-        separator="semicolon",
-    )
-    assert trace == Trace((0.0, 1.0), (400.0, 100.0), 3.0, "loop")
 
 
 @pytest.mark.parametrize("block_bytes", [60, 4_000_000])
 def test_a_file_read_cell_by_cell_is_the_same_trace(tmp_path, monkeypatch, block_bytes):
     monkeypatch.setattr(csv_files, "_BLOCK_BYTES", block_bytes)
-    rows = [f"{k},{k % 7}.5,x\n" for k in range(30)]
-    whole = read_csv(file(tmp_path, "t,r,note\n" + "".join(rows)))
-    rows[9:9] = ["# a pause\n", "\n"]
-    rows[3] = rows[3].replace("x", '5" wide')
-    rows[20] = rows[20].replace("x", '"a, b"').replace("\n", ",\n")
-    assert read_csv(file(tmp_path, "t,r,note\n" + "".join(rows))) == whole
+    rows = ["t,r,note\n", *(f"{k},{k % 7}.5,x\n" for k in range(30))]
+    whole = parse(tmp_path, "".join(rows))
+    rows[4] = rows[4].replace("x", '5" wide')
+    rows[19] = rows[19].replace("x", '"a, b"').replace("\n", ",\n")
+    rows[10:10] = ["# a pause\n", "\n"]
+    assert parse(tmp_path, "".join(rows)) == whole
 
 
 TEXTS = (
@@ -270,12 +264,9 @@ def test_an_error_of_order_is_found_in_its_block(tmp_path, monkeypatch, at, said
     rows = [f'{k},1,"a\nb"\n' if k == 20 else f"{k},1,x\n" for k in range(50)]
     rows[30] += "# said\n\n"
     rows[at] = "-1,1,x\n"
+    columns = {"rate_column": "r", "time_column": "t"}
     with pytest.raises(InputError, match=f"{said}, column t: got '-1', expected a t"):
-        read_csv(
-            file(tmp_path, "t,r,note\n" + "".join(rows)),
-            rate_column="r",
-            time_column="t",
-        )
+        parse(tmp_path, "t,r,note\n" + "".join(rows), **columns)
 
 
 def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
@@ -286,7 +277,7 @@ def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
         for k, x in enumerate(numbers[np.isfinite(numbers)].tolist())
     ]
     rows = "".join(f"{k},{cell}\n" for k, cell in enumerate(cells))
-    trace = read_csv(file(tmp_path, rows), rate_unit="B/s")
+    trace = parse(tmp_path, rows, rate_unit="B/s")
     assert [*trace.rates_bytes_per_s] == [*map(float, cells)]
 
 
@@ -303,7 +294,7 @@ def test_cells_of_all_exponents_are_what_float_makes_of_them(tmp_path):
 def test_a_file_beyond_the_bounds_is_refused(tmp_path, monkeypatch, bound, sentence):
     monkeypatch.setattr(f"simfed.{bound}", 2)
     with pytest.raises(InputError, match=sentence):
-        read_csv(file(tmp_path, "0,1\n1,1\n2,1\n3,1.5"))
+        parse(tmp_path, "0,1\n1,1\n2,1\n3,1.5")
 
 
 def test_bytes_that_are_no_text_are_refused(tmp_path):
@@ -322,36 +313,32 @@ def test_a_column_costs_eight_bytes_a_number_and_goes_to_other_processes():
     assert Trace.of([0.0], (5.0,), 3, "loop") != trace
 
 
-def test_markov_on_off_spends_its_time_as_asked():
-    trace = markov_on_off(
-        np.random.default_rng(1),
+def on_off(seed, mean_on_s=1.0, mean_off_s=1.0, duration_s=1.0):
+    return markov_on_off(
+        np.random.default_rng(seed),
         on_bytes_per_s=10.0,
         off_bytes_per_s=0.0,
-        mean_on_s=3.0,
-        mean_off_s=1.0,
-        duration_s=40_000.0,
+        mean_on_s=mean_on_s,
+        mean_off_s=mean_off_s,
+        duration_s=duration_s,
     )
-    assert set(trace.rates_bytes_per_s) == {0.0, 10.0}
+
+
+def test_markov_on_off_spends_its_time_as_asked():
+    trace = on_off(1, mean_on_s=3.0, duration_s=40_000.0)
+    rates = np.array(trace.rates_bytes_per_s)
+    assert set(rates) == {0.0, 10.0}
     # share of time on: sd of the mean over about 10,000 cycles is 0.4 %
     assert trace.mean_bytes_per_s == pytest.approx(7.5, rel=0.02)
-    stays = np.diff([*trace.starts_s, trace.duration_s])[
-        np.array(trace.rates_bytes_per_s) > 0
-    ]
-    assert stays.mean() == pytest.approx(3.0, rel=0.05)
-    assert stays.std() == pytest.approx(3.0, rel=0.05)  # exponential: sd = mean
+    stays = np.diff([*trace.starts_s, trace.duration_s])[rates > 0]
+    # exponential: sd = mean
+    assert [stays.mean(), stays.std()] == pytest.approx([3.0, 3.0], rel=0.05)
 
 
 def test_a_markov_link_is_never_silent_for_ever():
     for seed in range(40):
-        trace = markov_on_off(
-            np.random.default_rng(seed),
-            on_bytes_per_s=1.0,
-            off_bytes_per_s=0.0,
-            mean_on_s=1.0,
-            mean_off_s=1e3,
-            duration_s=2.0,
-        )
-        assert trace.peak_bytes_per_s == 1.0
+        trace = on_off(seed, mean_off_s=1e3, duration_s=2.0)
+        assert trace.peak_bytes_per_s == 10.0
 
 
 def test_lognormal_ar1_has_the_mean_spread_and_memory_asked_for():

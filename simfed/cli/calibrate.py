@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from simfed.cli.inspect import Imports
-from simfed.cli.terminal import print_columns, showing_progress
+from simfed.cli.terminal import print_columns, show_progress
 from simfed.ground.errors import BrokenInvariant, InputError, check_known
 from simfed.ground.inputs import read_bytes
 from simfed.ground.writing import put_output, writing
@@ -104,7 +104,7 @@ def measure(
         pace_s=paced,
         steps=steps,
     )
-    with showing_progress(_say_tenth, "MofNCompleteColumn") as tell:
+    with show_progress(_say_tenth, "MofNCompleteColumn") as tell:
         new = run(
             plan,
             out,

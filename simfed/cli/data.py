@@ -16,7 +16,7 @@ from simfed.cli.inspect import (
     Width,
     load,
 )
-from simfed.cli.terminal import showing_progress
+from simfed.cli.terminal import show_progress
 from simfed.ground.errors import InputError
 from simfed.ground.units import counted, format_bytes
 
@@ -66,7 +66,7 @@ def get(
         print(f"{name}: {fetch_hub_set(hub_name)}")
         return
     published = _find_published(name)
-    with showing_progress(_say_fetching, "DownloadColumn") as progress:
+    with show_progress(_say_fetching, "DownloadColumn") as progress:
         place, how = fetch(published, source=source, progress=progress)
     print(f"{name}: {place} ({how})")
 
@@ -218,6 +218,6 @@ def _describe_place(published: Published) -> str:
 
 
 def _say_fetching(what: str, before: int, done: int, total: int | None) -> str | None:
-    """Return a line when a file begins, else None; see `showing_progress`."""
+    """Return a line when a file begins, else None; see `show_progress`."""
     size = f" ({format_bytes(total)})" if total else ""
     return f"fetching {what}{size}" if before < 0 else None

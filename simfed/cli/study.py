@@ -107,10 +107,10 @@ def run(
         if not quiet and (folder / "study.json").exists():
             _print_result(load_study(folder))
         raise
-    _present(result, folder, quiet=quiet)
+    _print_outcome(result, folder, quiet=quiet)
 
 
-def _present(result: StudyResult, folder: Path, *, quiet: bool) -> None:
+def _print_outcome(result: StudyResult, folder: Path, *, quiet: bool) -> None:
     """Print what came out of a study, and write its page where plotly is there."""
     if not quiet:
         _print_result(result)

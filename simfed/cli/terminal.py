@@ -93,7 +93,7 @@ def print_columns(
 
 
 @contextmanager
-def showing_progress(
+def show_progress(
     say: Callable[[str, int, int, int | None], str | None], amount: str
 ) -> Iterator[Callable[[str, int, int | None], None]]:
     """Yield `tell(what, done, total)`, which moves a bar for each `what`.

@@ -163,7 +163,7 @@ class DGC(_Counted):
             play.state, ("momentum", "total"), len(gradient), play.consume
         )
         plays = plays or 0
-        factor = self._clipping(gradient)
+        factor = self._compute_clipping(gradient)
         for stretch in chunks(len(gradient)):
             velocity, g = momentum[stretch], gradient[stretch]
             velocity *= np.float32(self.momentum)
@@ -219,7 +219,7 @@ class DGC(_Counted):
         k = check_k(k, length)
         return max(k, int(length * 0.25 ** (plays + 1))) if plays < self.warmup else k
 
-    def _clipping(self, gradient: Floats) -> float:
+    def _compute_clipping(self, gradient: Floats) -> float:
         if self.clip is None:
             return 1.0
         norm = math.sqrt(

@@ -76,13 +76,13 @@ class QSGD:
         self, values: Floats, rng: np.random.Generator | None, layout: Layout | None
     ) -> Scaled:
         """Return signed levels and the scale of each bucket."""
-        norms = self._norms(values)
+        norms = self._compute_norms(values)
         factors = np.divide(
             self.levels, norms, out=np.zeros_like(norms), where=norms > 0
         )
         levels = np.empty(len(values), self._kind)
         draw = _Draws(rng, self.name)
-        for stretch, buckets in self._stretches(len(values)):
+        for stretch, buckets in self._cut_into_stretches(len(values)):
             scaled = (
                 values[stretch].reshape(len(factors[buckets]), -1)
                 * factors[buckets, None]
@@ -94,7 +94,7 @@ class QSGD:
 
     def blocks(self, symbols: Scaled) -> Iterator[Block]:
         """Yield the values of whole buckets, in order."""
-        for stretch, buckets in self._stretches(len(symbols.levels)):
+        for stretch, buckets in self._cut_into_stretches(len(symbols.levels)):
             scales = symbols.scales[buckets, None]
             values = symbols.levels[stretch].astype(np.float32).reshape(len(scales), -1)
             values *= scales
@@ -139,7 +139,7 @@ class QSGD:
             np.arange(self.bucket, count + self.bucket, self.bucket), count
         )
 
-    def _stretches(self, count: int) -> Iterator[tuple[slice, slice]]:
+    def _cut_into_stretches(self, count: int) -> Iterator[tuple[slice, slice]]:
         """Yield (values, buckets): whole buckets, a few at a time, then the rest."""
         whole, together = count // self.bucket, max(1, 2**16 // self.bucket)
         for a in range(0, whole, together):
@@ -148,10 +148,10 @@ class QSGD:
         if count % self.bucket:
             yield slice(whole * self.bucket, count), slice(whole, whole + 1)
 
-    def _norms(self, values: Floats) -> Floats:
+    def _compute_norms(self, values: Floats) -> Floats:
         """Return ‖x‖₂ of each bucket, 0 where it is too small to divide by."""
         norms = np.empty(-(-len(values) // self.bucket), np.float32)
-        for stretch, buckets in self._stretches(len(values)):
+        for stretch, buckets in self._cut_into_stretches(len(values)):
             rows = values[stretch].reshape(buckets.stop - buckets.start, -1)
             with np.errstate(over="ignore", invalid="ignore"):
                 squares = np.einsum("ij,ij->i", rows, rows)

@@ -165,7 +165,7 @@ class Peers:
         self._servers: list[Any] = []
         self._numbers = itertools.count(1)
         self._loop = asyncio.new_event_loop()
-        self._loop.set_exception_handler(_log_in_a_line)
+        self._loop.set_exception_handler(_print_in_a_line)
         self._thread = threading.Thread(
             target=self._run, name="simfed-peers", daemon=True
         )
@@ -325,7 +325,7 @@ class Peers:
             {} if tls is None else {"ssl_handshake_timeout": patience_s}
         )
         return await serve(
-            self._meet,
+            self._hear_client,
             sock=door,
             ssl=tls,
             process_request=self._look_at,
@@ -355,7 +355,7 @@ class Peers:
             return connection.respond(403, f"{error}\n")
         return None
 
-    async def _meet(self, connection: ServerConnection) -> None:
+    async def _hear_client(self, connection: ServerConnection) -> None:
         """Hear one client until its connection is over, and note why that is."""
         assert isinstance(connection, ServerEnd)
         peer: _Peer | None = None
@@ -606,7 +606,7 @@ def _open_doors(host: str, port: int) -> list[Doorstep]:
     return doors
 
 
-def _log_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+def _print_in_a_line(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     """Say in a line what asyncio would print with a traceback."""
     error = context.get("exception")
     logging.getLogger(__name__).warning(

@@ -125,7 +125,7 @@ class Remote:
         """
         self.env = RealTime()
         if not workload.live:
-            self.env.happen_again = self._happen_again
+            self.env.happen_again = self._take_next_if_due
         workload.beside = self
         self.presence = Joined(planned)
         self._streams = streams
@@ -171,7 +171,7 @@ class Remote:
             facts = [self.env.handled, self.env.now, client]
             self._workload.journal.note("", what, facts)
 
-    def _happen_again(self) -> bool:
+    def _take_next_if_due(self) -> bool:
         """Let what the journal has next from outside happen, if it is time.
 
         Returns:
@@ -279,7 +279,7 @@ class Remote:
             self.before(stop_requested)
         self._say_who_is_there("begin")
 
-    def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
+    def await_anybody(self, round: int, *, patient: bool) -> simpy.Event:
         """Return the event of a client's coming back.
 
         Args:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from simfed.device.client import Device, Processor, build_processor
 from simfed.device.load import (
     find_profile,
+    find_shipped_name,
     load_profile,
     profile_folders,
     profile_names,
-    shipped_name,
 )
 from simfed.device.profile import QUANTITIES, ModelWork, Profile
 from simfed.device.spec import DeviceSpec
@@ -30,10 +30,10 @@ __all__ = [
     "Profile",
     "build_processor",
     "find_profile",
+    "find_shipped_name",
     "load_profile",
     "profile_folders",
     "profile_names",
-    "shipped_name",
 ]
 
 _HOMES = {

@@ -127,7 +127,7 @@ class Processor:
         Of training that begins with what that takes beside the steps, where it is
         known.
         """
-        return work.times * self.work_s(work) + self._starting_s(work)
+        return work.times * self.work_s(work) + self._compute_starting_s(work)
 
     def count_steps(self, work: Work, speed: float, within_s: float) -> int:
         """Return the whole steps of training that take at most so long, at least one.
@@ -142,10 +142,10 @@ class Processor:
         one_s = self.work_s(work)
         if not one_s:
             return max(1, int(work.times))
-        free_s = within_s * speed * self.regimes.speed - self._starting_s(work)
+        free_s = within_s * speed * self.regimes.speed - self._compute_starting_s(work)
         return max(1, math.floor(free_s / one_s + 1e-9))
 
-    def _starting_s(self, work: Work) -> float:
+    def _compute_starting_s(self, work: Work) -> float:
         if work.quantity not in _STEPS:
             return 0.0
         key = "starting", work.model
@@ -174,7 +174,7 @@ class Processor:
             return True
         return self.profile.has(quantity, model=model)
 
-    def noise_of(self, phase: str) -> LognormalNoise | Measured | None:
+    def find_noise(self, phase: str) -> LognormalNoise | Measured | None:
         """Return the distribution that a phase's durations are scattered by.
 
         None: they are exact.
@@ -197,7 +197,7 @@ class Processor:
             )
         return self.profile.noise[phase]
 
-    def assuming(self, times: Mapping[str, float], samples: int) -> Processor:
+    def assume_for_client(self, times: Mapping[str, float], samples: int) -> Processor:
         """Return the processor of one client with times and samples of its own.
 
         Args:
@@ -283,7 +283,7 @@ class Device:
             steps: of how many it is made, which scatter for themselves.
         """
         work_s = nominal_s / self.speed
-        noise = self.processor.noise_of(phase)
+        noise = self.processor.find_noise(phase)
         if noise is not None and nominal_s > 0:
             key = (self.client, round, phase, *([nth] if nth else []))
             work_s *= noise.factor(self._streams("device-noise", *key), steps)

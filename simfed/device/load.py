@@ -129,7 +129,7 @@ def profile_names(search: Iterable[str | Path] = ()) -> list[str]:
     return list(dict.fromkeys([*names, *registry("device").names()]))
 
 
-def shipped_name(file: Path) -> str | None:
+def find_shipped_name(file: Path) -> str | None:
     """Return the name of simfed's own profile that a file is, to the byte.
 
     None: it is another's.

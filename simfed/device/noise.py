@@ -228,7 +228,7 @@ def _fit_law(factors: Floats) -> Measured:
     plain_sd = max(float(np.sqrt(np.mean(log**2))), 1e-6)
     body_sd = max(1.4826 * float(np.median(np.abs(log))), 1e-6)
 
-    def densities(v: Floats) -> tuple[Floats, Floats]:
+    def compute_densities(v: Floats) -> tuple[Floats, Floats]:
         sd, probability, excess = np.exp(v[0]), 0.5 / (1 + np.exp(-v[1])), np.exp(v[2])
         body = (
             (1 - probability)
@@ -242,7 +242,7 @@ def _fit_law(factors: Floats) -> Measured:
         return body, tail
 
     def loss(v: Floats) -> float:
-        body, tail = densities(v)
+        body, tail = compute_densities(v)
         return -float(np.sum(np.log(np.maximum(body + tail, 1e-300))))
 
     plain_loss = len(log) * (math.log(plain_sd * math.sqrt(2 * math.pi)) + 0.5)
@@ -257,7 +257,7 @@ def _fit_law(factors: Floats) -> Measured:
     ]
     options = {"maxiter": 2000, "fatol": 1e-6}
     best = optimize.minimize(loss, start, method="Nelder-Mead", options=options).x
-    body, tail = densities(best)
+    body, tail = compute_densities(best)
     if plain_loss - loss(best) < 2 + 10 or np.sum(tail > body) < 3:
         return Measured(plain_sd)
     sd, excess = np.exp(best[0]), np.exp(best[2])

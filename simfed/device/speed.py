@@ -182,7 +182,7 @@ class Regimes:
         memory = self.rested(memory, start_at_s)
         load = _LoadPosition(self.load, start_at_s + offset_s)
         duration_s, left_s = 0.0, work_s
-        for factor, lasts_s in self._clock_factors(memory):
+        for factor, lasts_s in self._list_clock_factors(memory):
             used_s, done_s = load.work(self.speed * factor, left_s, lasts_s)
             duration_s, left_s = duration_s + used_s, left_s - done_s
             if left_s <= 0:
@@ -220,7 +220,9 @@ class Regimes:
             busy_s = 0.0
         return ProcessorState(heat, throttled, busy_s, at_s)
 
-    def _clock_factors(self, memory: ProcessorState) -> Iterator[tuple[float, float]]:
+    def _list_clock_factors(
+        self, memory: ProcessorState
+    ) -> Iterator[tuple[float, float]]:
         """Yield clock step × throttle, and the seconds of each product, while busy."""
         throttle_in_s, throttled = self._throttle_in_s(memory), 1.0
         if self.thermal:
@@ -287,7 +289,7 @@ class _LoadPosition:
             work_s: seconds at speed 1 that are to be done.
             at_most_s: seconds that it may take.
         """
-        used_s, done_s = self._whole_periods(speed, work_s, at_most_s)
+        used_s, done_s = self._fit_whole_periods(speed, work_s, at_most_s)
         while done_s < work_s and used_s < at_most_s:
             step_s = min(self._left_s, at_most_s - used_s)
             rate = speed * self._free
@@ -299,7 +301,7 @@ class _LoadPosition:
             used_s, done_s = used_s + step_s, done_s + rate * step_s
         return used_s, done_s
 
-    def _whole_periods(
+    def _fit_whole_periods(
         self, speed: float, work_s: float, at_most_s: float
     ) -> tuple[float, float]:
         """Return the whole periods that fit in at once.

@@ -27,10 +27,10 @@ from simfed.device import (
     Profile,
     build_processor,
     find_profile,
+    find_shipped_name,
     load_profile,
     profile_folders,
     profile_names,
-    shipped_name,
 )
 from simfed.fleet.columns import Fleet
 from simfed.fleet.contract import Task
@@ -105,7 +105,7 @@ class WorldParts:
 
         A profile that a user has changed is none of them. Manifests list them.
         """
-        return sorted(filter(None, map(shipped_name, self.profile_files.values())))
+        return sorted(filter(None, map(find_shipped_name, self.profile_files.values())))
 
     @cached_property
     def processors(self) -> list[Processor]:
@@ -126,7 +126,9 @@ class WorldParts:
         if not times:
             return processor
         epochs = "epoch" in processor.per.values()
-        return processor.assuming(times, self.samples_of(client) if epochs else 1)
+        return processor.assume_for_client(
+            times, self.samples_of(client) if epochs else 1
+        )
 
     def samples_of(self, client: int) -> int:
         """Return how many training samples a client owns.
@@ -161,7 +163,7 @@ class WorldParts:
             return None
         return self.build_processor(spec).client(self.streams, -1)
 
-    def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
+    def list_server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
         """Yield (key path, device section) of each server; None: it takes no time."""
         yield "server.device", self.world.server.device
 
@@ -169,7 +171,7 @@ class WorldParts:
         """Yield (key path, device section) of all groups, and of servers with one."""
         for i, group in enumerate(self.world.clients):
             yield f"clients[{i}].device", group.device
-        for where, spec in self.server_devices():
+        for where, spec in self.list_server_devices():
             if spec is not None:
                 yield where, spec
 
@@ -338,7 +340,7 @@ class Parts(WorldParts):
             device = self.device(client)
             return device.processor.count_steps(work, device.speed, within_s)
 
-    def task_of_group(self, index: int) -> Task:
+    def make_group_task(self, index: int) -> Task:
         """Return the task of a group's first client in the first round.
 
         Checks ask it what clients of a group do: they differ in samples and K alone.
@@ -441,9 +443,9 @@ class Parts(WorldParts):
         arms = tuple(dict.fromkeys((*self.scenario.compression.choices, *played)))
         return Replay(arms, recorded=played, levels=recorded.levels(client))
 
-    def server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
+    def list_server_devices(self) -> Iterator[tuple[str, DeviceSpec | None]]:
         """Yield the devices of the server and of edge servers, with their keys."""
-        yield from super().server_devices()
+        yield from super().list_server_devices()
         edges = self.scenario.aggregation.edge_servers
         if edges is not None:
             yield "aggregation.edge_servers.device", edges.device

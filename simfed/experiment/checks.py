@@ -30,7 +30,7 @@ from simfed.net.spec import LatencyTrace, TraceSpec
 from simfed.net.trace_files import list_traces
 from simfed.scenario import Scenario
 from simfed.tasks.privacy import find_unprovable, is_decided_by_time, require_accountant
-from simfed.tasks.tasks import Tasks, codec_work
+from simfed.tasks.tasks import Tasks, make_codec_work
 
 if TYPE_CHECKING:
     from simfed.device import Processor, Profile
@@ -126,7 +126,7 @@ class Checks:
             gather(self._check_untold_losses, where="participation.selection")
             gather(self._check_untold_rollback, where="safeguard.rollback")
         gather(self._check_account)
-        for where, spec in self._parts.server_devices():
+        for where, spec in self._parts.list_server_devices():
             if spec is not None:
                 gather(self._try_server, spec, where=where)
         gather(lambda: self._parts.topology)
@@ -141,10 +141,10 @@ class Checks:
         """
         return [
             *warn_of_world(self._parts),
-            *self._weak_privacy(),
-            *self._doubled_effects(),
+            *self._find_weak_privacy(),
+            *self._find_doubled_effects(),
             *self._slow_links(),
-            *self._not_timed(),
+            *self._find_untimed_unpacking(),
         ]
 
     def _arms(self, index: int) -> tuple[Choice, ...]:
@@ -158,7 +158,7 @@ class Checks:
             )
         return self.scenario.arms_of_group(self.scenario.clients[index])
 
-    def _arms_and_forced(self, index: int) -> tuple[Choice, ...]:
+    def _list_choices(self, index: int) -> tuple[Choice, ...]:
         """Return a group's arms, and the one that everybody plays after a rollback."""
         arms = self._arms(index)
         policy = self.scenario.policy_of_group(self.scenario.clients[index])
@@ -166,7 +166,7 @@ class Checks:
             return arms
         return tuple(dict.fromkeys((*arms, *self.scenario.forced_arms)))
 
-    def _at_both_ends(
+    def _list_ends_of_k(
         self, index: int, arms: Iterable[Choice], plan: Plan
     ) -> Iterator[Choice]:
         """Yield each arm at its level, or at the smallest and the largest K.
@@ -182,7 +182,9 @@ class Checks:
             ):
                 yield arm.at(k)
 
-    def _codec_work(self, quantity: str, task: Task, choice: Choice) -> Iterator[Work]:
+    def _list_codec_work(
+        self, quantity: str, task: Task, choice: Choice
+    ) -> Iterator[Work]:
         """Yield the work on each compressed field of an upload.
 
         Args:
@@ -192,7 +194,9 @@ class Checks:
         """
         for field in task.plan.compressed.values():
             k = choice.entries(field.entries)
-            yield codec_work(quantity, task.who, field, choice, k, name=choice.label)
+            yield make_codec_work(
+                quantity, task.who, field, choice, k, name=choice.label
+            )
 
     def _try_codecs(self, index: int) -> None:
         """Check that codecs find the shapes of layers that they need.
@@ -200,13 +204,13 @@ class Checks:
         Raises:
             InputError: at the strategy, or at the policy that named it.
         """
-        task = self._parts.task_of_group(index)
+        task = self._parts.make_group_task(index)
         offered = {choice.strategy for choice in self.scenario.compression.choices}
         key = self.scenario.policy_key(index)
         for arm in self._arms(index) if task.plan.compressed else ():
             try:
                 _check_memories(arm, task.plan.compressed)
-                for choice in self._at_both_ends(index, [arm], task.plan):
+                for choice in self._list_ends_of_k(index, [arm], task.plan):
                     self.tasks.uplink_bytes(task, choice)
             except InputError as error:
                 where = "compression.strategies" if arm.strategy in offered else key
@@ -226,26 +230,26 @@ class Checks:
         for i, group in enumerate(self.scenario.clients):
             model = self.scenario.model_names[group.prototype]
             beside = (Work(quantity, model, 1) for quantity in ("starting", "handling"))
-            work = (*self._client_work(i), *beside, *self._unpacking(i))
+            work = (*self._list_client_work(i), *beside, *self._list_unpacking(i))
             times[f"clients[{i}].device"] = _tell_work(self._parts.processors[i], work)
-        for where, spec in self._parts.server_devices():
+        for where, spec in self._parts.list_server_devices():
             if spec is not None:
                 processor = self._parts.build_processor(spec)
-                times[where] = _tell_work(processor, self._server_work())
+                times[where] = _tell_work(processor, self._list_server_work())
         return times
 
-    def _client_work(self, index: int) -> Iterator[Work]:
+    def _list_client_work(self, index: int) -> Iterator[Work]:
         """Yield a group's work in the first round and in a later one.
 
         Some methods have nothing to send down at first. Each arm is at both ends of its
         K.
         """
-        arms, client = self._arms_and_forced(index), self.fleet.first(index)
+        arms, client = self._list_choices(index), self.fleet.first(index)
         for round in dict.fromkeys((1, min(2, self.scenario.rounds))):
             task = self.tasks.task(round, client, 0)
             yield from task.plan.work
-            for choice in self._at_both_ends(index, arms, task.plan):
-                yield from self._codec_work("compression", task, choice)
+            for choice in self._list_ends_of_k(index, arms, task.plan):
+                yield from self._list_codec_work("compression", task, choice)
 
     def _try_device(self, index: int) -> None:
         """Check that a group's profile knows the times of all of its work.
@@ -256,17 +260,17 @@ class Checks:
         group = self.scenario.clients[index]
         processor = self._parts.processors[index]
         model = self.scenario.model_names[group.prototype]
-        all_work = list(self._client_work(index))
+        all_work = list(self._list_client_work(index))
         for work in all_work:
             processor.work_s(work)
         phases = {work.quantity for work in all_work}
         phases |= {"handling"} if processor.charges("handling", model) else set()
-        for work in self._unpacking(index):
+        for work in self._list_unpacking(index):
             with suppress(InputError):  # a warning says that it is not known
                 processor.work_s(work)
                 phases.add(work.quantity)
         for phase in sorted(phases, reverse=True):
-            processor.noise_of(phase)
+            processor.find_noise(phase)
         self._check_power(processor.profile)
 
     def _check_power(self, profile: Profile) -> None:
@@ -282,7 +286,7 @@ class Checks:
             got = f"none for {', '.join(missing)}"
             raise InputError(allowed, where=f"{profile.name}: power", got=got)
 
-    def _unpacking(self, index: int) -> tuple[Work, ...]:
+    def _list_unpacking(self, index: int) -> tuple[Work, ...]:
         """Return a group's work on one change of the model.
 
         Empty where models travel whole.
@@ -334,7 +338,7 @@ class Checks:
                 where = f"clients[{index}].failure.{way}"
                 raise InputError(allowed, where=where, got=rate)
 
-    def _doubled_effects(self) -> list[str]:
+    def _find_doubled_effects(self) -> list[str]:
         """Return a sentence for each pair of keys that do the same thing.
 
         They would do it one on top of the other: samples that count in the choice of
@@ -381,11 +385,11 @@ class Checks:
             rates = column.values[column.values > 0]
             if column.field not in ways or not rates.size:
                 continue
-            rate, task = float(rates.min()), self._parts.task_of_group(column.group)
+            rate, task = float(rates.min()), self._parts.make_group_task(column.group)
             size_bytes = task.downlink_bytes
             if column.field == "link.up":
                 arms = self._arms(column.group) if task.plan.longest else ()
-                choices = self._at_both_ends(column.group, arms, task.plan)
+                choices = self._list_ends_of_k(column.group, arms, task.plan)
                 sizes = [self.tasks.uplink_bytes(task, choice) for choice in choices]
                 size_bytes = max(
                     (size for size in sizes if size is not None), default=0.0
@@ -399,13 +403,13 @@ class Checks:
                 )
         return sentences
 
-    def _not_timed(self) -> list[str]:
+    def _find_untimed_unpacking(self) -> list[str]:
         """Return a sentence for each unpacking whose time no profile knows."""
         sentences = []
         for i, group in enumerate(self.scenario.clients):
             processor = self._parts.processors[i]
             name = processor.profile.name if group.device.profile else "none"
-            for work in self._unpacking(i):
+            for work in self._list_unpacking(i):
                 try:
                     processor.work_s(work)
                 except InputError:
@@ -436,9 +440,12 @@ class Checks:
             raise InputError(allowed, where=where, got=policy.kind, hint=hint)
         from simfed.sim import TimeOnlyWorkload
 
-        task, workload = self._parts.task_of_group(index), TimeOnlyWorkload(self.tasks)
+        task, workload = (
+            self._parts.make_group_task(index),
+            TimeOnlyWorkload(self.tasks),
+        )
         arms = self._arms(index)
-        for choice in self._at_both_ends(index, arms, task.plan):
+        for choice in self._list_ends_of_k(index, arms, task.plan):
             workload.size_bytes(task, choice)
 
     def _check_untold_losses(self) -> None:
@@ -497,7 +504,7 @@ class Checks:
             refuses it.
         """
         training, data = self.scenario.training, dataset_facts(self.scenario.dataset)
-        work = self._parts.task_of_group(index).plan.work
+        work = self._parts.make_group_task(index).plan.work
         trained = {piece.model for piece in work if piece.quantity == "training"}
         pixels = max(data.input_shape[1:], default=1)
         normed = {
@@ -590,7 +597,7 @@ class Checks:
         """
         overlap, task = (
             self.scenario.clients[index].overlap,
-            self._parts.task_of_group(index),
+            self._parts.make_group_task(index),
         )
         if overlap is None:
             return
@@ -598,7 +605,7 @@ class Checks:
             raise InputError(
                 "a method whose uploads are compressed", problem="nothing is compressed"
             )
-        for arm in self._arms_and_forced(index):
+        for arm in self._list_choices(index):
             sliced(arm, overlap.chunks)
             least, _ = self.fleet.range_of_k(index, task.plan.longest, arm.level)
             if least < overlap.chunks:
@@ -627,7 +634,7 @@ class Checks:
         scenario, privacy = self.scenario, self.scenario.privacy
         if privacy is None:
             return
-        group, task = scenario.clients[index], self._parts.task_of_group(index)
+        group, task = scenario.clients[index], self._parts.make_group_task(index)
         if any(
             field.kind == "buffers" and field.entries for field in task.plan.up.values()
         ):
@@ -656,7 +663,7 @@ class Checks:
             )
         if not is_decided_by_time(scenario):
             return
-        for choice in self._at_both_ends(index, self._arms(index), task.plan):
+        for choice in self._list_ends_of_k(index, self._arms(index), task.plan):
             if self.tasks.uplink_bytes(task, choice) is None:
                 raise InputError(
                     "codecs of a size known beforehand under privacy of clients, where "
@@ -666,7 +673,7 @@ class Checks:
                     hint="another index code or level, or mode synchronous",
                 )
 
-    def _weak_privacy(self) -> list[str]:
+    def _find_weak_privacy(self) -> list[str]:
         """Return a sentence where ε counts for more or less than one may think."""
         account, privacy = self._parts.account(), self.scenario.privacy
         if account is None or privacy is None:
@@ -687,19 +694,19 @@ class Checks:
             )
         return sentences
 
-    def _server_work(self) -> Iterator[Work]:
+    def _list_server_work(self) -> Iterator[Work]:
         """Yield a server's work, of one upload of each group.
 
         Each arm is at both ends of its K. Merging is asked with as many uploads of each
         group as its rule needs at the least.
         """
         first = [
-            self._parts.task_of_group(i) for i in range(len(self.scenario.clients))
+            self._parts.make_group_task(i) for i in range(len(self.scenario.clients))
         ]
         for i, task in enumerate(first):
-            arms = self._arms_and_forced(i)
-            for choice in self._at_both_ends(i, arms, task.plan):
-                yield from self._codec_work("decompression", task, choice)
+            arms = self._list_choices(i)
+            for choice in self._list_ends_of_k(i, arms, task.plan):
+                yield from self._list_codec_work("decompression", task, choice)
         enough = [
             task.who for task in first
         ] * self.scenario.aggregation.rule.made.least
@@ -713,10 +720,12 @@ class Checks:
         """
         processor = self._parts.build_processor(spec)
         work = [
-            w for w in self._server_work() if processor.charges(w.quantity, w.model)
+            w
+            for w in self._list_server_work()
+            if processor.charges(w.quantity, w.model)
         ]
         for quantity in {piece.quantity for piece in work}:
-            processor.noise_of(quantity)
+            processor.find_noise(quantity)
         for piece in work:
             processor.work_s(piece)
 
@@ -870,7 +879,7 @@ def check_world(world: WorldSpec, source: str | Path | None) -> WorldParts:
     try:
         for where, spec in parts.devices():
             with within(where):
-                parts.build_processor(spec).noise_of("training")
+                parts.build_processor(spec).find_noise("training")
         parts.columns()
         parts.fleet.availability()
         parts.server_device()

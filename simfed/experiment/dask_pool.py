@@ -27,12 +27,12 @@ from simfed.learn.clients import Bench, Unit
 from simfed.learn.federation import CPU
 from simfed.learn.orders import Order
 from simfed.learn.pools import ForkedPool, UnitWorker
-from simfed.learn.precision import same_bits
+from simfed.learn.precision import fix_bits
 from simfed.learn.shelf import Shelf
 from simfed.learn.state import ClientState
 from simfed.learn.training import split_evenly
 from simfed.record.digest import digest_value
-from simfed.replay.key import code_digest, learning_setup
+from simfed.replay.key import code_digest, describe_learning
 from simfed.scenario import Scenario
 from simfed.scenario.load import validate_scenario
 
@@ -248,7 +248,7 @@ def _find_worker(rig: str) -> UnitWorker:
     )
     _compare(told["setup"], _describe_setup(scenario))
     if not hasattr(_HERE, "settings"):
-        _HERE.settings = same_bits(CPU)  # for as long as the thread lives
+        _HERE.settings = fix_bits(CPU)  # for as long as the thread lives
         _HERE.settings.__enter__()
     bench = Bench(scenario, Streams(scenario.seed), CPU)
     _compare({"bits": told["bits"]}, {"bits": _digest_work(bench)})
@@ -272,7 +272,7 @@ def _make_refusal(key: str) -> InputError:
 
 def _describe_setup(scenario: Scenario) -> dict[str, str]:
     """Return a digest of each thing that the bits of learning hang on, by its name."""
-    setup = learning_setup(scenario)
+    setup = describe_learning(scenario)
     machine: dict[str, Plain] = setup.pop("machine")
     return {
         "code": setup.pop("code"),

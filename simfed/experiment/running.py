@@ -387,11 +387,12 @@ def _make_learning(
     make = partial(make_method_workload, parts, workers, device, makers)
     if store is None:
         return make()
-    from simfed.replay.key import learning_key, learning_setup
+    from simfed.replay.key import describe_learning, learning_key
 
     scenario = parts.scenario
     kept = store.open(
-        learning_key(scenario, device=device), learning_setup(scenario, device=device)
+        learning_key(scenario, device=device),
+        describe_learning(scenario, device=device),
     )
     charged = digest_value(
         scenario.model_dump(mode="json", include={"charge", "downlink"})

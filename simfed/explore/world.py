@@ -391,7 +391,9 @@ class ClockRun:
         """
         # the rounds up to there are the answer
         with contextlib.suppress(UnknownLearning):
-            self._simulation.run(progress=self._progress, stop_requested=self._stop)
+            self._simulation.run(
+                progress=self._tell_progress, stop_requested=self._stop
+            )
         if self._follows:
             self._tell(done=False)
             # it writes its tables
@@ -402,7 +404,7 @@ class ClockRun:
             self._world.look()
         self._tell(done=True)
 
-    def _progress(self, _round: int, _at_s: float, _measure: float | None) -> None:
+    def _tell_progress(self, _round: int, _at_s: float, _measure: float | None) -> None:
         """Tell what is known after a round, if a part is due."""
         if time.perf_counter() >= self._due_s:
             self._tell(done=False)

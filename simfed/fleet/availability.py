@@ -161,7 +161,7 @@ class Daily:
         self._first_s = (from_s - np.asarray(zones_s, dtype=np.float64)) % _DAY_S
         """The instant at which each client comes on day 0; on day k, k days later."""
 
-    def _day(self, first_s: Any, at_s: float) -> Any:
+    def _find_day(self, first_s: Any, at_s: float) -> Any:
         """Return the day on which a client last came.
 
         Compared as `_came_s` computes, so that nobody is still away at the instant at
@@ -177,26 +177,26 @@ class Daily:
 
     def mask(self, at_s: float) -> Bools:
         """Return per client whether it is there at an instant."""
-        came_s = self._came_s(self._first_s, self._day(self._first_s, at_s))
+        came_s = self._came_s(self._first_s, self._find_day(self._first_s, at_s))
         return np.asarray(at_s < came_s + self._length_s, dtype=bool)
 
     def there(self, place: int, at_s: float) -> bool:
         """Return whether a client is there at an instant."""
         first_s = self._first_s[place]
         return bool(
-            at_s < self._came_s(first_s, self._day(first_s, at_s)) + self._length_s
+            at_s < self._came_s(first_s, self._find_day(first_s, at_s)) + self._length_s
         )
 
     def change_after(self, place: int, at_s: float) -> float:
         """Return the instant at which a client that is there goes."""
         first_s = self._first_s[place]
-        day = self._day(first_s, at_s)
+        day = self._find_day(first_s, at_s)
         went_s = float(self._came_s(first_s, day) + self._length_s)
         return went_s if at_s < went_s else float(self._came_s(first_s, day + 1))
 
     def arrival_after(self, at_s: float) -> float:
         """Return the next instant at which a client comes."""
-        next_day = self._day(self._first_s, at_s) + 1
+        next_day = self._find_day(self._first_s, at_s) + 1
         return float(self._came_s(self._first_s, next_day).min())
 
 
@@ -444,7 +444,7 @@ class PresenceTrace:
         last_s = intervals.to_s[intervals.bounds[device + 1] - 1]
         return np.asarray((starts == 0) & (last_s == self._period_s), dtype=bool)
 
-    def _turns_s(self, at_s: float) -> tuple[float, float]:
+    def _find_turns_s(self, at_s: float) -> tuple[float, float]:
         """Return the beginnings of the present turn of the record and of the next."""
         if self._period_s == math.inf:
             return 0.0, math.inf
@@ -456,7 +456,7 @@ class PresenceTrace:
         return turn * self._period_s, (turn + 1) * self._period_s
 
     @staticmethod
-    def _past(times_s: Floats, turn_s: float, at_s: float) -> int:
+    def _count_past(times_s: Floats, turn_s: float, at_s: float) -> int:
         """Return how many of the ascending `times_s` are over.
 
         They are compared as instants are computed.
@@ -470,7 +470,7 @@ class PresenceTrace:
 
     def mask(self, at_s: float) -> Bools:
         """Return per client whether it is there at an instant."""
-        k = self._past(self._event_s, self._turns_s(at_s)[0], at_s)
+        k = self._count_past(self._event_s, self._find_turns_s(at_s)[0], at_s)
         if k < self._applied:
             self._there[:] = False
             self._applied = 0
@@ -497,13 +497,15 @@ class PresenceTrace:
     def there(self, place: int, at_s: float) -> bool:
         """Return whether a client is there at an instant."""
         return (
-            self._past(self._changes_of(place), self._turns_s(at_s)[0], at_s) % 2 == 1
+            self._count_past(self._changes_of(place), self._find_turns_s(at_s)[0], at_s)
+            % 2
+            == 1
         )
 
     def change_after(self, place: int, at_s: float) -> float:
         """Return the instant at which a client that is there goes."""
-        changes, (turn_s, next_s) = self._changes_of(place), self._turns_s(at_s)
-        k = self._past(changes, turn_s, at_s)
+        changes, (turn_s, next_s) = self._changes_of(place), self._find_turns_s(at_s)
+        k = self._count_past(changes, turn_s, at_s)
         if not len(changes):
             return math.inf
         stays = math.isinf(changes[-1])  # until the end of the turn
@@ -517,8 +519,8 @@ class PresenceTrace:
 
     def arrival_after(self, at_s: float) -> float:
         """Return the next instant at which a client comes."""
-        (turn_s, next_s), starts = self._turns_s(at_s), self._starts_s
-        k = self._past(starts, turn_s, at_s)
+        (turn_s, next_s), starts = self._find_turns_s(at_s), self._starts_s
+        k = self._count_past(starts, turn_s, at_s)
         if k < len(starts):
             return float(turn_s + starts[k])
         again = len(starts) and self._period_s < math.inf

@@ -97,7 +97,7 @@ class _Batteries:
         self._back_s: Floats = np.zeros(count)
         """The instant from which on each is there."""
 
-    def _charging_s(self, until_s: float) -> float:
+    def _count_charging_s(self, until_s: float) -> float:
         """Return seconds of charging hours from midnight before 0 s to an instant."""
         first_s, length_s = self._battery.hours_s
         days, rest_s = divmod(until_s - first_s + _DAY_S, _DAY_S)
@@ -117,26 +117,26 @@ class _Batteries:
                     "joules of work, or work_w", where="availability", got=None
                 )
             energy_j = worked_s * battery.work_w
-        level_j = max(self._full_j(place, ended_s) - energy_j, 0.0)
+        level_j = max(self._compute_charge_j(place, ended_s) - energy_j, 0.0)
         self._level_j[place], self._since_s[place] = level_j, ended_s
         if level_j < battery.low * battery.capacity_j:
             missing_s = (battery.back * battery.capacity_j - level_j) / battery.charge_w
-            charging_s = self._charging_s(ended_s) + missing_s
+            charging_s = self._count_charging_s(ended_s) + missing_s
             first_s, length_s = battery.hours_s
             days = math.ceil(charging_s / length_s) - 1
             back_s = days * _DAY_S + charging_s - days * length_s + first_s - _DAY_S
             self._back_s[place] = max(back_s, np.nextafter(ended_s, math.inf))
 
-    def _full_j(self, place: int, at_s: float) -> float:
+    def _compute_charge_j(self, place: int, at_s: float) -> float:
         """Return the joules of a battery that has charged until now."""
         battery, since_s = self._battery, float(self._since_s[place])
-        gained_s = self._charging_s(at_s) - self._charging_s(since_s)
+        gained_s = self._count_charging_s(at_s) - self._count_charging_s(since_s)
         full_j = float(self._level_j[place]) + battery.charge_w * gained_s
         return min(full_j, battery.capacity_j)
 
     def battery(self, place: int, at_s: float) -> float:
         """Return how full a battery is, as a share of its capacity."""
-        return self._full_j(place, at_s) / self._battery.capacity_j
+        return self._compute_charge_j(place, at_s) / self._battery.capacity_j
 
     def mask(self, at_s: float) -> Bools:
         """Return per client whether it is there at an instant."""

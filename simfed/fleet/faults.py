@@ -87,7 +87,7 @@ class Faults:
         )
         self._frozen: dict[int, Strikes] = {}
 
-    def freezes_of(self, client: int) -> Strikes | None:
+    def find_freezes(self, client: int) -> Strikes | None:
         """Return the intervals in which a client's device is frozen.
 
         None: it never is.
@@ -104,7 +104,7 @@ class Faults:
     def stalls_of(self, link: str) -> Strikes:
         """Return intervals in which a link, named as in records, carries nothing."""
         assert self.stalls is not None
-        return Strikes(self.stalls, self.streams, "stall", cable_of(link))
+        return Strikes(self.stalls, self.streams, "stall", name_cable(link))
 
     def fate(self, client: int, key: int | str, phase: str, nth: int) -> Fate:
         """Return the fate of a transmission; see `Messages.fate`."""
@@ -112,7 +112,7 @@ class Faults:
         return self.messages.fate(self.streams, client, key, phase, nth)
 
 
-def cable_of(link: str) -> str:
+def name_cable(link: str) -> str:
     """Return the name that both directions of a link share, as they stall together.
 
     >>> cable_of("client-3/up"), cable_of("server/receive"), cable_of("b>a")

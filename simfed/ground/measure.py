@@ -57,7 +57,7 @@ class Measure:
         """
         return value >= threshold if self.higher_is_better else value <= threshold
 
-    def advantage(self, difference: float) -> float:
+    def compute_advantage(self, difference: float) -> float:
         """Return how much better, of a difference of two values: below 0 for worse."""
         return difference if self.higher_is_better else -difference
 

@@ -587,7 +587,7 @@ class Method:
         """Return the server's state before the first round."""
         raise NotImplementedError
 
-    def first_losses(self, kit: Kit, server: State) -> Losses:
+    def measure_first_losses(self, kit: Kit, server: State) -> Losses:
         """Return the losses before the first round, as a merge would measure them.
 
         A method with a `shared_loss` compares the first round's with it.

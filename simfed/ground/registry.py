@@ -178,7 +178,7 @@ class Registry:
             raise InputError("a new name", problem=f"there is a {self.kind} {name!r}")
         self._added[name] = part
 
-    def foreign_parts(self) -> dict[str, Part]:
+    def list_foreign_parts(self) -> dict[str, Part]:
         """Return the parts that are not simfed's.
 
         These are the ones registered in this process, and those of installed packages
@@ -365,7 +365,7 @@ def blame_part(error: BaseException) -> str | None:
     """
     files: dict[str, list[tuple[str, str, Part]]] = {}
     for kind, names in REGISTRIES.items():
-        for name, part in names.foreign_parts().items():
+        for name, part in names.list_foreign_parts().items():
             with contextlib.suppress(TypeError, OSError):
                 files.setdefault(inspect.getfile(part), []).append((kind, name, part))
     frames = inspect.getinnerframes(error.__traceback__) if error.__traceback__ else []

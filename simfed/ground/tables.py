@@ -196,7 +196,10 @@ def _read_csv(
         raise InputError(allowed, where=str(path), problem="it has no line")
     columns = [CsvColumn(find_column(name, header, str(path)), name) for name in names]
     for name, condition in conditions.items():
-        place, meets = find_column(name, header, str(path)), partial(_meet, condition)
+        place, meets = (
+            find_column(name, header, str(path)),
+            partial(_find_matches, condition),
+        )
         columns.append(CsvColumn(place, name, read=meets))
     table = CsvTable(path, columns, len(header), lines)
     values = dict(zip(names, table.values, strict=False))
@@ -206,7 +209,7 @@ def _read_csv(
     return values, holds, table
 
 
-def _meet(condition: Condition, cells: pyarrow.Array) -> Bools:
+def _find_matches(condition: Condition, cells: pyarrow.Array) -> Bools:
     """Return which texts meet a condition."""
     if not condition.takes_texts:
         with suppress(ValueError):  # of which some are no numbers
@@ -237,7 +240,7 @@ def _read_parquet(
         holds = np.ones(len(table), bool)
         for name, condition in conditions.items():
             cells = table[name].cast(pa.string()).fill_null("").combine_chunks()
-            holds &= _meet(condition, cells)
+            holds &= _find_matches(condition, cells)
         columns = {name: table[name].to_pandas() for name in names}
     return (
         {

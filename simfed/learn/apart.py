@@ -39,7 +39,7 @@ from simfed.learn.mirrors import Mirrors, decode_mirrors, is_mirrored
 from simfed.learn.orders import Order, Result
 from simfed.learn.parcel import Parcel, Part, pack, unpack
 from simfed.learn.pools import ForkedPool
-from simfed.learn.precision import device_of, same_bits
+from simfed.learn.precision import device_of, fix_bits
 from simfed.learn.state import Fate, Name
 from simfed.learn.tree import Arrays
 from simfed.learn.uploads import choose_wire_code, read_payload
@@ -250,14 +250,14 @@ class Elsewhere:
         """Ask everybody at once for losses."""
         begun_s = time.perf_counter()
         questions = [
-            self._question(order.task, model, {"key": order.task.key})
+            self._make_question(order.task, model, {"key": order.task.key})
             for order, model in asked
         ]
         answers = self._ask("measure", questions) if questions else []
         self._pool.wall_s["local_losses"] += time.perf_counter() - begun_s
         return [read_answer(answer) for answer in answers], self._pool.run(*beside)
 
-    def _question(
+    def _make_question(
         self, task: Task, model: Values, facts: Mapping[str, Plain]
     ) -> tuple[int, Parcel]:
         """Return a client, and a question about a model.
@@ -278,7 +278,9 @@ class Elsewhere:
         """Ask each client to test its own model, over its connection."""
         clients, data = sorted(self._known), self._bench.data
         tasks = [self._bench.tasks.task(1, client, 0) for client in clients]
-        questions = [self._question(task, sent[task.prototype], {}) for task in tasks]
+        questions = [
+            self._make_question(task, sent[task.prototype], {}) for task in tasks
+        ]
         parcels = self._ask("test", questions)
         rows = {}
         for client, answer in zip(clients, parcels, strict=True):
@@ -326,7 +328,7 @@ class RealClient:
         _refuse_own_learning(scenario)
         place = device_of(device)
         with contextlib.ExitStack() as settings:
-            settings.enter_context(same_bits(place))
+            settings.enter_context(fix_bits(place))
             self._bench = Bench(scenario, streams, place)
             self._settings = settings.pop_all()
         self._payloads: dict[str, Payload] = {}
@@ -349,7 +351,7 @@ class RealClient:
         facts, parts = unpack(parcel)
         round, client, version, turn = facts["task"]
         task = self._bench.tasks.task(round, client, version, turn)
-        down = self._arrived(facts["down"], parts, to_keep=True)
+        down = self._collect_arrived(facts["down"], parts, to_keep=True)
         if down is None:
             return _answer_nothing(task.label)
         check_fields(self._bench.kit.method, task, "down", down, task.plan.down)
@@ -363,11 +365,11 @@ class RealClient:
             }
             order.measured = {} if alone else {**down, **own}
         self._payloads.clear()
-        before_s = self._spent_s()
+        before_s = self._read_spent_s()
         [result] = self._here.work([order])
         training_s, compression_s, *busy_s = (
             after - begun
-            for begun, after in zip(before_s, self._spent_s(), strict=True)
+            for begun, after in zip(before_s, self._read_spent_s(), strict=True)
         )
         made_s = time.perf_counter()
         parcel = self._pack(task, result)
@@ -375,7 +377,7 @@ class RealClient:
             parcel, training_s, compression_s, time.perf_counter() - made_s, *busy_s
         )
 
-    def _spent_s(self) -> list[float]:
+    def _read_spent_s(self) -> list[float]:
         """Return host seconds so far of training and of compression.
 
         Those on processors come with them.
@@ -427,7 +429,7 @@ class RealClient:
         who, bench = self._who, self._bench
         model: Values | None = {}
         if "down" in facts:
-            model = self._arrived(facts["down"], parts, to_keep=False)
+            model = self._collect_arrived(facts["down"], parts, to_keep=False)
         if what == "measure":
             if model is None:
                 return pack({"loss": None}, {})
@@ -491,7 +493,7 @@ class RealClient:
     def _label(self, name: Name) -> str:
         return f"{self._who.client}/{make_key(*name)}"
 
-    def _arrived(
+    def _collect_arrived(
         self, said: Mapping[str, Any], parts: Mapping[str, Part], *, to_keep: bool
     ) -> dict[str, Tensor] | None:
         """Return the fields of the model that came; see `ChangesHeld.arrived`."""

@@ -83,7 +83,7 @@ class ChangesDown:
         states: dict[str, list[Plain]] = {}
         parts: dict[str, Part] = {}
         for name, value in model.items():
-            missed = self._since(held, version, name)
+            missed = self._list_changes_since(held, version, name)
             if missed is None and held == version and name in still:
                 missed = []
             if missed is None:
@@ -94,7 +94,7 @@ class ChangesDown:
                 parts[f"{name}/{number}"] = data
         return {"version": version, "held": held, "changes": states}, parts
 
-    def _since(
+    def _list_changes_since(
         self, held: int | None, version: int, name: str
     ) -> list[tuple[bytes, Any]] | None:
         """Return the changes of a field from one version to another.

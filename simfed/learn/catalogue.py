@@ -49,7 +49,7 @@ __all__ = [
     "facts",
     "list_auxiliary",
     "model_facts",
-    "of_text",
+    "takes_text",
 ]
 
 
@@ -72,8 +72,8 @@ def facts(model: str | PrototypeSpec, dataset: str | DatasetSpec) -> ModelFacts:
     data = dataset_facts(dataset)
     named = isinstance(model, str) or model.facts is None
     name = model if isinstance(model, str) else model.name("gpt2")
-    if named and data.tokens is not of_text(model):
-        takes, kind = ("texts", "others") if of_text(model) else ("numbers", "texts")
+    if named and data.tokens is not takes_text(model):
+        takes, kind = ("texts", "others") if takes_text(model) else ("numbers", "texts")
         raise InputError(
             f"a model of {'texts' if data.tokens else 'numbers'}",
             got=name,
@@ -100,7 +100,7 @@ def _takes_channels_last(model: str | PrototypeSpec, data: DatasetFacts) -> bool
     return True
 
 
-def of_text(model: str | PrototypeSpec) -> bool:
+def takes_text(model: str | PrototypeSpec) -> bool:
     """Return whether a model takes characters."""
     if isinstance(model, PrototypeSpec):
         if model.model is None:
@@ -339,7 +339,7 @@ def _freeze(layers: list[_Layer], spec: PrototypeSpec, model: str) -> list[_Laye
     return adapted
 
 
-def _convolution(
+def _make_convolution(
     name: str, inputs: int, outputs: int, kernel: int, pixels: int, *, bias: bool
 ) -> _Layer:
     """Return a convolution of kernel × kernel, whose output has so many pixels."""
@@ -348,7 +348,7 @@ def _convolution(
     return _Layer(name, weights + outputs * bias, 0, 2 * weights * pixels, shapes)
 
 
-def _linear(name: str, inputs: int, outputs: int) -> _Layer:
+def _make_linear(name: str, inputs: int, outputs: int) -> _Layer:
     """Return a linear layer with bias, for one place of the input."""
     shapes = ((outputs, inputs), (outputs,))
     return _Layer(
@@ -356,13 +356,13 @@ def _linear(name: str, inputs: int, outputs: int) -> _Layer:
     )
 
 
-def _norm_of_batches(name: str, channels: int) -> _Layer:
+def _make_batch_norm(name: str, channels: int) -> _Layer:
     """Return a batch norm, whose running mean and variance are statistics."""
-    layer = _norm_of_samples(name, channels)
+    layer = _make_sample_norm(name, channels)
     return replace(layer, buffers=2 * channels, kind="batch norm")
 
 
-def _norm_of_samples(name: str, channels: int) -> _Layer:
+def _make_sample_norm(name: str, channels: int) -> _Layer:
     """Return a norm of single samples (group or layer norm): a scale and a shift."""
     return _Layer(name, 2 * channels, 0, 0, ((channels,), (channels,)))
 
@@ -383,9 +383,9 @@ def _two_convolutions(
         pooled = second * (inner[0] // 2) * (inner[1] // 2)
         linear = pairwise((pooled, *hidden, classes))
         return [
-            _convolution("conv1", channels, first, 5, height * width, bias=True),
-            _convolution("conv2", first, second, 5, prod(inner), bias=True),
-            *(_linear(f"fc{i}", *pair) for i, pair in enumerate(linear, 1)),
+            _make_convolution("conv1", channels, first, 5, height * width, bias=True),
+            _make_convolution("conv2", first, second, 5, prod(inner), bias=True),
+            *(_make_linear(f"fc{i}", *pair) for i, pair in enumerate(linear, 1)),
         ]
 
     return layers
@@ -399,8 +399,8 @@ def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Lay
     channels, height, width = check_image_shape(
         "resnet18" if norms else "resnet18-gn", input_shape, 1
     )
-    norm_of = _norm_of_batches if norms else _norm_of_samples
-    stem = _convolution("stem", channels, 64, 3, height * width, bias=False)
+    norm_of = _make_batch_norm if norms else _make_sample_norm
+    stem = _make_convolution("stem", channels, 64, 3, height * width, bias=False)
     layers = [stem, norm_of("norm", 64)]
     inputs = 64
     for i, outputs in enumerate((64, 64, 128, 128, 256, 256, 512, 512)):
@@ -412,18 +412,18 @@ def _resnet18(input_shape: Shape, classes: int, norms: bool = True) -> list[_Lay
             convolutions.append(("shortcut.0", "shortcut.1", inputs, 1))
         for name, norm, incoming, kernel in convolutions:
             layers += [
-                _convolution(
+                _make_convolution(
                     f"{block}.{name}", incoming, outputs, kernel, pixels, bias=False
                 ),
                 norm_of(f"{block}.{norm}", outputs),
             ]
         inputs = outputs
-    return [*layers, _linear("head", inputs, classes)]
+    return [*layers, _make_linear("head", inputs, classes)]
 
 
 def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
     channels, height, width = check_image_shape("wresnet40-2", input_shape, 1)
-    layers = [_convolution("stem", channels, 16, 3, height * width, bias=False)]
+    layers = [_make_convolution("stem", channels, 16, 3, height * width, bias=False)]
     inputs, number = 16, 0
     for outputs, stride in ((32, 1), (64, 2), (128, 2)):
         height, width = -(-height // stride), -(-width // stride)
@@ -432,29 +432,35 @@ def _wresnet40x2(input_shape: Shape, classes: int) -> list[_Layer]:
             block = f"blocks.{number}"
             for place, incoming in ((1, inputs), (2, outputs)):
                 layers += [
-                    _norm_of_batches(f"{block}.norm{place}", incoming),
-                    _convolution(
+                    _make_batch_norm(f"{block}.norm{place}", incoming),
+                    _make_convolution(
                         f"{block}.conv{place}", incoming, outputs, 3, pixels, bias=False
                     ),
                 ]
             if inputs != outputs:
                 name = f"{block}.projection"
-                layers += [_convolution(name, inputs, outputs, 1, pixels, bias=False)]
+                layers += [
+                    _make_convolution(name, inputs, outputs, 1, pixels, bias=False)
+                ]
             number += 1
             inputs = outputs
-    return [*layers, _norm_of_batches("norm", inputs), _linear("head", inputs, classes)]
+    return [
+        *layers,
+        _make_batch_norm("norm", inputs),
+        _make_linear("head", inputs, classes),
+    ]
 
 
 def _logistic_regression(input_shape: Shape, classes: int) -> list[_Layer]:
-    return [_linear("linear", prod(input_shape), classes)]
+    return [_make_linear("linear", prod(input_shape), classes)]
 
 
 def _perceptron(input_shape: Shape, classes: int) -> list[_Layer]:
     widths = (prod(input_shape), 200), (200, 200), (200, classes)
-    return [_linear(str(1 + 2 * i), *width) for i, width in enumerate(widths)]
+    return [_make_linear(str(1 + 2 * i), *width) for i, width in enumerate(widths)]
 
 
-def _embedding(classes: int, width: int) -> _Layer:
+def _make_embedding(classes: int, width: int) -> _Layer:
     """Return an embedding of so many tokens; looking up costs no FLOPs."""
     return _Layer("embed", classes * width, 0, 0, ((classes, width),))
 
@@ -466,7 +472,7 @@ def _scale_flops(layer: _Layer, times: int) -> _Layer:
 
 def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
     (length,) = check_token_shape("char-lstm", input_shape)
-    layers, inputs, hidden = [_embedding(classes, 8)], 8, 256
+    layers, inputs, hidden = [_make_embedding(classes, 8)], 8, 256
     for k in range(2):
         gates, products = 4 * hidden, 4 * hidden * (inputs + hidden)
         shapes = ((gates, inputs), (gates, hidden), (gates,), (gates,))
@@ -476,13 +482,13 @@ def _char_lstm(input_shape: Shape, classes: int) -> list[_Layer]:
         size, flops = products + 2 * gates, 2 * products * length
         layers.append(_Layer("lstm", size, 0, flops, shapes, hidden, parts))
         inputs = hidden
-    return [*layers, _scale_flops(_linear("head", hidden, classes), length)]
+    return [*layers, _scale_flops(_make_linear("head", hidden, classes), length)]
 
 
 def _causal_transformer(input_shape: Shape, classes: int) -> list[_Layer]:
     (length,) = check_token_shape("causal-transformer", input_shape)
     sizes = GPT2Config(classes, length, 128, 2, 4, 512, 1e-5)
-    head = _scale_flops(_linear("head", sizes.width, classes), length)
+    head = _scale_flops(_make_linear("head", sizes.width, classes), length)
     return [*_decode(sizes, length), head]
 
 
@@ -501,7 +507,7 @@ def _decode(sizes: GPT2Config, length: int) -> list[_Layer]:
     layers = [
         # the module's own parameters come before those of its layers
         _Layer("", prod(places), 0, 0, (places,), 0, ("places",)),
-        _embedding(sizes.vocabulary, width),
+        _make_embedding(sizes.vocabulary, width),
     ]
     for k in range(sizes.depth):
         block = f"blocks.{k}"
@@ -512,7 +518,7 @@ def _decode(sizes: GPT2Config, length: int) -> list[_Layer]:
             "down": (inner, width),
         }
         linear = {
-            name: _scale_flops(_linear(f"{block}.{name}", *shape), length)
+            name: _scale_flops(_make_linear(f"{block}.{name}", *shape), length)
             for name, shape in products.items()
         }
         # scores and their sums of values, over all pairs of places
@@ -521,15 +527,15 @@ def _decode(sizes: GPT2Config, length: int) -> list[_Layer]:
             products=_ACTIVATIONS,
         )  # fmt: skip
         layers += [
-            _norm_of_samples(f"{block}.norm1", width),
+            _make_sample_norm(f"{block}.norm1", width),
             linear["attend"],
             attention,
             linear["project"],
-            _norm_of_samples(f"{block}.norm2", width),
+            _make_sample_norm(f"{block}.norm2", width),
             linear["up"],
             linear["down"],
         ]
-    return [*layers, _norm_of_samples("norm", width)]
+    return [*layers, _make_sample_norm("norm", width)]
 
 
 _MODELS: dict[str, Callable[[Shape, int], list[_Layer]]] = {

@@ -136,7 +136,7 @@ def make_changes(tasks: Tasks, who: Who) -> dict[str, Changes]:
         return {}
     return {
         name: Changes(tasks, who, field)
-        for name, field in tasks.weights_down(who, 1).items()
+        for name, field in tasks.list_weights_down(who, 1).items()
     }
 
 
@@ -203,7 +203,7 @@ class HeldModels:
         for prototype in self._scenario.prototypes:
             who = self._tasks.first_of(prototype)
             sent = self._tasks.method.send(server, who, round)
-            for name in self._tasks.weights_down(who, round):
+            for name in self._tasks.list_weights_down(who, round):
                 self._weights[prototype, name] = sent[name]
 
     def advance(self, server: State, round: int, version: int) -> None:

@@ -227,7 +227,7 @@ class Bench:
         flops = facts.train_flops * setting.batch_size * steps
         flops += _COMPRESSION_FLOPS * facts.parameters * len(orders)
         asked = [order.task.who for order in orders if order.measured is not None]
-        return float(flops) + sum(map(self.kit.flops_of_loss, asked))
+        return float(flops) + sum(map(self.kit.estimate_loss_flops, asked))
 
     # ---- work ------------------------------------------------------------------------
 
@@ -263,10 +263,10 @@ class Bench:
             ]
         else:
             trained = [(*method.train(kit, *begin), None) for begin in begins]
-        sent = self._attack(orders, [values for values, *_ in trained])
+        sent = self._falsify(orders, [values for values, *_ in trained])
         for order, values in zip(orders, sent, strict=True):
             check_fields(kit.method, order.task, "up", values, order.task.plan.up)
-        with self._telling_apart("compression"):
+        with self._account_for("compression"):
             encoded = [
                 self.encoder.encode(order.task, order.choice, values, state)
                 for order, values, state in zip(orders, sent, states, strict=True)
@@ -285,7 +285,7 @@ class Bench:
         self, orders: Sequence[Order], states: Sequence[ClientState]
     ) -> list[Tensor | None]:
         """Return f_n before each order; None where it is not asked for."""
-        with self._telling_apart("local_losses"):
+        with self._account_for("local_losses"):
             return [
                 None
                 if order.measured is None
@@ -302,7 +302,7 @@ class Bench:
 
         Args:
             task: of its participation.
-            model: as `HostedWorkload.model_measured` returns it.
+            model: as `HostedWorkload.find_measured_model` returns it.
             own: the client's state, with which a personal method joins it.
         """
         if self.method.personal:
@@ -334,7 +334,7 @@ class Bench:
         """Return a client's state; the first one where it has none."""
         return self.method.begin_client(self.kit, who) if own is None else own
 
-    def _attack(
+    def _falsify(
         self, orders: Sequence[Order], trained: Sequence[Values]
     ) -> list[Values]:
         """Return what clients send: what they trained, attackers something else.
@@ -346,7 +346,7 @@ class Bench:
         bands: dict[tuple[int, str, Attack], list[int]] = {}
         for at in sorted(range(len(orders)), key=lambda at: orders[at].task.order):
             task = orders[at].task
-            attack = self.kit.attack_on(task.client, task.round)
+            attack = self.kit.find_attack(task.client, task.round)
             if attack is None:
                 continue
             rng = self.kit.generator("attack", task.client, task.key)
@@ -361,7 +361,7 @@ class Bench:
         return sent
 
     @contextmanager
-    def _telling_apart(self, activity: str) -> Iterator[None]:
+    def _account_for(self, activity: str) -> Iterator[None]:
         """Account for the block's time as an activity of its own."""
         begun_s, busy_s = time.perf_counter(), time.process_time()
         yield
@@ -492,7 +492,7 @@ class Here:
             )
             for order, model in asked
         ]
-        costs = [bench.kit.flops_of_loss(order.task.who) for order, _ in asked]
+        costs = [bench.kit.estimate_loss_flops(order.task.who) for order, _ in asked]
         answers = self._pool.run([*units, *beside[0]], [*costs, *beside[1]])
         losses = answers[: len(units)]
         return torch.stack(losses).tolist() if losses else [], answers[len(units) :]
@@ -559,7 +559,7 @@ class Here:
         bands: dict[object, list[Order]] = {}
         for order in sorted(orders, key=lambda one: -setting.steps(one.task.who)):
             task = order.task
-            attack = bench.kit.attack_on(task.client, task.round)
+            attack = bench.kit.find_attack(task.client, task.round)
             if attack is not None and attack.colludes:
                 bands.setdefault((task.round, task.prototype, attack), []).append(order)
             else:

@@ -205,14 +205,14 @@ class _Worker:
         try:
             self.connection.send((method, units))
         except (BrokenPipeError, ConnectionResetError):
-            raise self._died() from None
+            raise self._explain_death() from None
 
     def receive(self) -> dict[int, Any]:
         """Return place in the queue → result, of the units that the process did."""
         try:
             kind, answer = self.connection.recv()
         except (EOFError, ConnectionResetError):
-            raise self._died() from None
+            raise self._explain_death() from None
         if kind == "error":
             raise answer
         return answer  # type: ignore[no-any-return]
@@ -221,7 +221,7 @@ class _Worker:
         if not self.connection.closed:
             self._end()
 
-    def _died(self) -> RunFailed:
+    def _explain_death(self) -> RunFailed:
         """Return the error of a process that is gone, with the signal that ended it."""
         status = self._end()
         how = "ended"

@@ -66,18 +66,21 @@ class Descent:
         if training.weight_decay:
             gradient.add_(weights, alpha=training.weight_decay)
         if training.optimizer == "adam":
-            self._adam(weights, gradient, rows)
+            self._step_by_adam(weights, gradient, rows)
         elif training.momentum:
             if self._velocity is None:
-                self._velocity = self._zeros(gradient)
+                self._velocity = self._make_zero_state(gradient)
             velocity = self._velocity[rows].mul_(training.momentum).add_(gradient)
             weights.sub_(velocity, alpha=self._rate)
         else:
             weights.sub_(gradient, alpha=self._rate)
 
-    def _adam(self, weights: Tensor, gradient: Tensor, rows: slice) -> None:
+    def _step_by_adam(self, weights: Tensor, gradient: Tensor, rows: slice) -> None:
         if self._velocity is None or self._square is None:
-            self._velocity, self._square = self._zeros(gradient), self._zeros(gradient)
+            self._velocity, self._square = (
+                self._make_zero_state(gradient),
+                self._make_zero_state(gradient),
+            )
         velocity, square = self._velocity[rows], self._square[rows]
         self._steps[rows] = steps = [taken + 1 for taken in self._steps[rows]]
         velocity.lerp_(gradient, 1 - _BETAS[0])
@@ -93,7 +96,7 @@ class Descent:
             (velocity * size).div_(square.sqrt().div_(correction).add_(_EPSILON))
         )
 
-    def _zeros(self, gradient: Tensor) -> Tensor:
+    def _make_zero_state(self, gradient: Tensor) -> Tensor:
         return gradient.new_zeros(len(self._steps), gradient.shape[1])
 
 

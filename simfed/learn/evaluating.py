@@ -1,8 +1,8 @@
 """Models on the test set: what is due, and what the answers of the units say.
 
 Testing is split in two, since processes do it: `Evaluating.units` says what is to be
-done, `of_prototypes` and `of_clients` make results of the answers. What is counted per
-sample, `simfed.learn.mixes` and the objective know.
+done, `spread_over_clients` and `of_clients` make results of the answers. What is
+counted per sample, `simfed.learn.mixes` and the objective know.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Evaluating:
             for name, (images, taken) in zip(names, counts, strict=True)
         }
 
-    def of_prototypes(self, answers: Sequence[Any]) -> Evaluations:
+    def spread_over_clients(self, answers: Sequence[Any]) -> Evaluations:
         """Return the results of `units` where clients have no models of their own.
 
         With `evaluation.clients`, each client is told what its prototype's model is

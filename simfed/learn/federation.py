@@ -73,11 +73,11 @@ class Federation:
         """Attacker → where what it trains on instead is, in the order of its own
         samples."""
         if public.ndim > 1 or public.dtype.kind != "i":
-            self.public = self._normalised(_copy_to_device(public, device))
+            self.public = self._normalise(_copy_to_device(public, device))
         else:
             self.public = self.samples(_copy_to_device(public, device))
         """The server's unlabelled samples, (samples, *input_shape)."""
-        self.test_samples = self._normalised(
+        self.test_samples = self._normalise(
             _copy_to_device(dataset.test_images, device)
         )
         self.test_labels = _copy_to_device(dataset.test_labels, device)
@@ -97,7 +97,7 @@ class Federation:
     def samples(self, positions: Tensor) -> Tensor:
         """Return training samples (n, *input_shape), in the order given."""
         # not [positions], which takes three times as long
-        return self._normalised(torch.index_select(self._stored, 0, positions))
+        return self._normalise(torch.index_select(self._stored, 0, positions))
 
     def places(self, positions: Positions) -> Tensor:
         """Positions as a tensor beside the data."""
@@ -128,16 +128,16 @@ class Federation:
         whole = not self._stored.is_floating_point()
         return 255.0 if whole else float(self._stored.max())
 
-    def marked_tests(self, mark: Callable[[Tensor, Tensor | float], Tensor]) -> Tensor:
+    def mark_tests(self, mark: Callable[[Tensor, Tensor | float], Tensor]) -> Tensor:
         """Return the test samples with an attacker's mark, as they would be stored.
 
         See `Backdoor.mark`.
         """
         one = self._stored[:1]
-        bright = self._normalised(torch.full_like(one, self.brightest))[0]
+        bright = self._normalise(torch.full_like(one, self.brightest))[0]
         return mark(self.test_samples, bright[:, :1, :1])
 
-    def _normalised(self, stored: Tensor) -> Tensor:
+    def _normalise(self, stored: Tensor) -> Tensor:
         """Return normalised samples, as `Dataset.normalise`, bit for bit."""
         if self.tokens:
             return stored.long()

@@ -35,7 +35,7 @@ from simfed.learn.methods import by_prototype
 from simfed.learn.orders import EdgeUpload, Order, Result
 from simfed.learn.own_losses import OwnLosses
 from simfed.learn.pools import ForkedPool
-from simfed.learn.precision import device_of, same_bits
+from simfed.learn.precision import device_of, fix_bits
 from simfed.learn.privacy import NoisyMeans
 from simfed.learn.rules import apply_rule
 from simfed.learn.safeguard import Safeguard
@@ -113,7 +113,7 @@ class HostedWorkload:
         self.version = 0
         self._settings = ExitStack()
         with ExitStack() as settings:  # of a refused run nothing stays set
-            settings.enter_context(same_bits(place))
+            settings.enter_context(fix_bits(place))
             if store is not None:
                 settings.callback(store.close)
             bench = Bench(scenario, streams, place, data)
@@ -253,7 +253,7 @@ class HostedWorkload:
         if not self.clients.elsewhere:
             self._pending[client] = order
         elif self._losses.asks(order):
-            order.measured = self.model_measured(order)
+            order.measured = self.find_measured_model(order)
         return order
 
     def uplink_bytes(self, order: Order) -> float:
@@ -316,7 +316,7 @@ class HostedWorkload:
                 shared_loss_before=before, evaluation=evaluation, clients=clients,
             )  # fmt: skip
         before = self.safeguard.before(
-            lambda: self.method.first_losses(self.kit, self._server)
+            lambda: self.method.measure_first_losses(self.kit, self._server)
         )
         server, held = self._server, dict(self.held_models.held)
         losses = self._merge_by_method(arrivals, round)
@@ -327,7 +327,7 @@ class HostedWorkload:
         answers = self._measure(
             uploads, _NOTHING if rejected else self._list_tests(round)
         )
-        local = self._losses.after_merge(uploads)
+        local = self._losses.note_around_merge(uploads)
         if rejected:
             self.safeguard.reject()
             self._server, self.held_models.held = server, held
@@ -508,8 +508,8 @@ class HostedWorkload:
         for order in orders:
             task = order.task
             if self._losses.asks(order):
-                order.measured = self.model_measured(order)
-            attack = self.kit.attack_on(task.client, task.round)
+                order.measured = self.find_measured_model(order)
+            attack = self.kit.find_attack(task.client, task.round)
             if attack is not None and attack.colludes:
                 order.cohort = sum(
                     (one.task.round, one.task.prototype) == (task.round, task.prototype)
@@ -544,7 +544,7 @@ class HostedWorkload:
             for order in orders
             if order.loss_before is not None and order.loss_after is None
         ]
-        models = [self.model_measured(order) for order in asked]
+        models = [self.find_measured_model(order) for order in asked]
         pairs = list(zip(asked, models, strict=True))
         losses, answers = self.clients.measure(pairs, beside)
         for order, loss in zip(asked, losses, strict=True):
@@ -553,7 +553,7 @@ class HostedWorkload:
                 order.loss_before = None
         return answers
 
-    def model_measured(self, order: Order) -> Values:
+    def find_measured_model(self, order: Order) -> Values:
         """Return the model at which a client's loss is measured, as clients hold it.
 
         It is one object for all who are measured at the same. Of a client with a model
@@ -710,7 +710,7 @@ class HostedWorkload:
                 for name in self.scenario.prototypes
             }
             return self._evaluating.of_clients(self.clients.test(sent))
-        return self._evaluating.of_prototypes(answers)
+        return self._evaluating.spread_over_clients(answers)
 
     def _get_order(self, contribution: Contribution) -> Order:
         """Return a contribution as the order under way that it must be."""

@@ -44,7 +44,7 @@ from simfed.learn.models import build_model
 from simfed.learn.models.layers import find_last_linear
 from simfed.learn.passes import PARTS, choose_passes, find_stretch
 from simfed.learn.training import LocalTraining, PrivateSteps, TrainedModel, Trainer
-from simfed.learn.vectors import Change, Sparse, Sum, add_change, terms_of
+from simfed.learn.vectors import Change, Sparse, Sum, add_change, list_terms
 from simfed.scenario import Scenario
 from simfed.scenario.model import Distillation, Training
 from simfed.scenario.prototype import PrototypeSpec
@@ -257,7 +257,7 @@ class Kit:
         purpose = "batch" if epochs is None else "further batch"
         rng = self._streams(purpose, who.client, who.key(round))
         owned = self._data.owned[who.client]
-        if self.attack_on(who.client, round) is not None:
+        if self.find_attack(who.client, round) is not None:
             owned = self._data.poisoned.get(who.client, owned)
         if self._private is not None:
             parts = count_epoch_steps(len(owned), self.training.batch_size)
@@ -265,7 +265,7 @@ class Kit:
         batches = draw_local(rng, owned, self.training, epochs or who.epochs)
         return batches if epochs else batches[: who.most_steps]
 
-    def attack_on(self, client: int, round: int) -> Attack | None:
+    def find_attack(self, client: int, round: int) -> Attack | None:
         """Return the attack of a client in a round; None: it is honest."""
         chosen = self._attacks[self._group_of[client]]
         begun = chosen is not None and round >= getattr(chosen, "from")
@@ -287,7 +287,7 @@ class Kit:
             samples, labels = self._data.at(np.arange(2))
             steps = PrivateSteps(privacy.clip, 0.0, 1.0, torch.Generator())
             try:
-                seat.trainer.privately(
+                seat.trainer.add_private_mean(
                     steps, samples, labels, torch.zeros_like(seat.flat.weights)
                 )
             except RuntimeError as error:
@@ -299,7 +299,7 @@ class Kit:
                 ) from None
         return privacy.clip, privacy.clip * account.noise.total
 
-    def _steps_of(self, who: Who, round: int) -> PrivateSteps | None:
+    def _make_private_steps(self, who: Who, round: int) -> PrivateSteps | None:
         """Return the treatment of samples' gradients; None: their mean is taken."""
         if self._private is None:
             return None
@@ -308,7 +308,7 @@ class Kit:
         draws = self.generator("privacy", who.client, who.key(round))
         return PrivateSteps(*self._private, expected, draws)
 
-    def samples_at(self, positions: Positions) -> tuple[Tensor, Tensor]:
+    def take_samples(self, positions: Positions) -> tuple[Tensor, Tensor]:
         """Return training samples and labels at these positions."""
         return self._data.at(positions)
 
@@ -383,7 +383,7 @@ class Kit:
                     steps,
                     self.batches(who, round),
                     partial(self.noise, who, round),
-                    self._steps_of(who, round),
+                    self._make_private_steps(who, round),
                 )
                 for who, round, steps in map(participations.__getitem__, places)
             ]
@@ -405,7 +405,7 @@ class Kit:
                 `Arrival.change` gives: of a sparse one only its entries are touched.
         """
         total = vector.clone()
-        for change, factor in terms_of(changes):
+        for change, factor in list_terms(changes):
             if isinstance(change, Sparse):
                 total.index_add_(0, change.indices, change.values * factor)
             else:
@@ -524,7 +524,7 @@ class Kit:
             )
         return self._probes[client]
 
-    def flops_of_loss(self, who: Who) -> float:
+    def estimate_loss_flops(self, who: Who) -> float:
         """Return roughly the FLOPs of a client's f_n, to balance processes."""
         local, samples = self._local_losses[self._group_of[who.client]], who.samples
         if local.data == "probe":
@@ -735,7 +735,7 @@ class Kit:
         backdoor = self._scenario.backdoor
         seat, others = self._seats[prototype], self._data.test_labels != backdoor.target
         seat.flat.load(model)
-        marked = self._data.marked_tests(backdoor.mark)[others]
+        marked = self._data.mark_tests(backdoor.mark)[others]
         taken = seat.passes.logits(marked).argmax(1) == backdoor.target
         return torch.stack([others.sum(), taken.sum()])
 

@@ -42,7 +42,7 @@ def cross_entropy(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     return value, gradient
 
 
-def cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
+def compute_cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return `cross_entropy` of several models at once.
 
     Logits (m, n, classes) and labels (m, n) → values (m,), equal up to rounding, and
@@ -87,7 +87,7 @@ def kl_sum(
     return value, log_student.exp_().sub_(targets).div_(temperature)
 
 
-def reverse_kl_sum(
+def sum_reverse_kl(
     targets: Tensor, logits: Tensor, temperature: float
 ) -> tuple[Tensor, Tensor]:
     """Return the sum of KL(softmax(logits / temperature) ‖ targets), and its gradient.
@@ -109,6 +109,6 @@ def reverse_kl_sum(
     return each.sum().clamp_(min=0.0), (each - student * of_sample).div_(temperature)
 
 
-DIVERGENCES = {"teacher-student": kl_sum, "student-teacher": reverse_kl_sum}
+DIVERGENCES = {"teacher-student": kl_sum, "student-teacher": sum_reverse_kl}
 """The divergences, by the scenario's word: which of the two the logarithm's mean is
 over."""

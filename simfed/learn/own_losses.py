@@ -83,7 +83,7 @@ class OwnLosses:
             self.measured[client] = (order.version, loss)
 
     @staticmethod
-    def after_merge(uploads: Sequence[Order]) -> dict[str, tuple[float, float]]:
+    def note_around_merge(uploads: Sequence[Order]) -> dict[str, tuple[float, float]]:
         """Give uploads their losses around the merge.
 
         Returns f_n before and after, by the label of a task.

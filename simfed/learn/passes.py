@@ -207,7 +207,7 @@ class Passes:
         live = dict(zip(trained, self.model.split(self.model.weights), strict=True))
         fixed = {n: p.detach() for n, p in named.items() if n not in live}
 
-        def loss_of(
+        def compute_loss(
             weights: dict[str, Tensor], sample: Tensor, target: Tensor
         ) -> Tensor:
             outputs = functional_call(
@@ -216,7 +216,7 @@ class Passes:
             return objective.losses(outputs, target[None])[0]
 
         gradient_each = vmap(
-            grad_and_value(loss_of), in_dims=(None, 0, 0), randomness="different"
+            grad_and_value(compute_loss), in_dims=(None, 0, 0), randomness="different"
         )
         total = into.new_zeros(())
         most = max(1, min(self.chunk, _OWN_GRADIENTS // self.model.parameters))

@@ -53,7 +53,7 @@ def same_algorithms() -> Iterator[None]:
 
 
 @contextmanager
-def same_bits(place: torch.device) -> Iterator[None]:
+def fix_bits(place: torch.device) -> Iterator[None]:
     """Meanwhile learning has the same bits whatever the caller has set."""
     threads = torch.get_num_threads()
     with exact_float32(), nullcontext() if place.type == "cpu" else same_algorithms():

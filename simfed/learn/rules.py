@@ -161,7 +161,8 @@ class TrimmedMean(Rule):
         uploads = len(fields["update"])
         cut = min(-int(-(self.share * uploads - 1e-9) // 1), (uploads - 1) // 2)
         return {
-            name: _trimmed_mean(table, max(cut, 0)) for name, table in fields.items()
+            name: _compute_trimmed_mean(table, max(cut, 0))
+            for name, table in fields.items()
         }
 
 
@@ -180,7 +181,9 @@ class Median(Rule):
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
         middle = (len(fields["update"]) - 1) // 2
-        return {name: _trimmed_mean(table, middle) for name, table in fields.items()}
+        return {
+            name: _compute_trimmed_mean(table, middle) for name, table in fields.items()
+        }
 
 
 @dataclass(frozen=True)
@@ -239,7 +242,9 @@ class _Scoring(Rule):
         return (uploads - 1) / 2  # each pair once
 
     def _mean_of_best(self, fields: Fields, count: int) -> dict[str, Tensor]:
-        best = _rank_uploads(_squared_distances(fields["update"]), self.f)[:count]
+        best = _rank_uploads(_compute_squared_distances(fields["update"]), self.f)[
+            :count
+        ]
         return {name: table[sorted(best)].mean(0) for name, table in fields.items()}
 
 
@@ -296,7 +301,7 @@ class Bulyan(_Scoring):
 
     @override
     def merge(self, fields: Fields) -> dict[str, Tensor]:
-        distances = _squared_distances(fields["update"])
+        distances = _compute_squared_distances(fields["update"])
         left = list(range(len(distances)))
         picked: list[int] = []
         while len(picked) < len(distances) - 2 * self.f:
@@ -335,7 +340,7 @@ def apply_rule(rule: Rule, arrivals: Sequence[Arrival]) -> list[Arrival]:
     return [merged[id(arrival)] for arrival in arrivals if id(arrival) in merged]
 
 
-def _squared_distances(updates: Tensor) -> Tensor:
+def _compute_squared_distances(updates: Tensor) -> Tensor:
     """Return (n, n) float64.
 
     A difference at a time, as a product of all would cancel where updates are alike.
@@ -368,7 +373,7 @@ def _reduce_columns(values: Tensor, combine: Callable[[Tensor], Tensor]) -> Tens
     return result
 
 
-def _trimmed_mean(values: Tensor, cut: int) -> Tensor:
+def _compute_trimmed_mean(values: Tensor, cut: int) -> Tensor:
     return _reduce_columns(
         values, lambda columns: columns[:, cut : columns.shape[1] - cut].mean(1)
     )

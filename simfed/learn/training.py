@@ -185,11 +185,11 @@ class Trainer:
     ) -> Tensor:
         """Add the gradient of a batch's mean loss to `gradient`; return the loss."""
         if private is not None:
-            return self.privately(private, samples, labels, gradient)
+            return self.add_private_mean(private, samples, labels, gradient)
         loss = partial(self._data.objective.loss, targets=labels)
         return self._passes.gradient(samples, loss, gradient, training=True)
 
-    def privately(
+    def add_private_mean(
         self, private: PrivateSteps, samples: Tensor, labels: Tensor, gradient: Tensor
     ) -> Tensor:
         """Add the noisy mean of the samples' gradients to `gradient`.
@@ -229,7 +229,7 @@ class Trainer:
             losses = self.descend(
                 course.batches, rate, corrections=corrections, private=private
             )
-        after = _with_change(steps, model.values(), rate)
+        after = _apply_steps(steps, model.values(), rate)
         return TrainedModel(after, torch.stack(losses).double().mean())
 
     @torch.inference_mode()  # views and versions need no account
@@ -290,12 +290,12 @@ class Trainer:
             if asked:
                 after["gradient"] = gradient[at].clone()
             else:
-                after = _with_change(steps[at], after, rate)
+                after = _apply_steps(steps[at], after, rate)
             found.append(TrainedModel(after, means[at]))
         return found
 
 
-def _with_change(
+def _apply_steps(
     steps: LocalSteps, after: dict[str, Tensor], rate: float
 ) -> dict[str, Tensor]:
     """Return the model after the steps.

@@ -32,7 +32,7 @@ class Sum(NamedTuple):
     terms: Sequence[tuple[Change, float]]
 
 
-def terms_of(
+def list_terms(
     changes: Iterable[tuple[Change | Sum, float]],
 ) -> Iterator[tuple[Change, float]]:
     """Yield changes and factors, with sums taken apart."""

@@ -10,7 +10,7 @@ from functools import cache
 from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
-__all__ = ["layers", "who_computes_layers"]
+__all__ = ["layers", "name_layer_engine"]
 
 _INTERFACE = 3
 """Counted up where functions of the library take or do something else, so that one that
@@ -44,7 +44,7 @@ def _load_layers() -> ctypes.CDLL | None:
     return None
 
 
-def who_computes_layers() -> str:
+def name_layer_engine() -> str:
     """Return who computes the convolutions of LeNets: `compiled` or `PyTorch`.
 
     It decides their last bits, so it stands in a run's manifest. PyTorch's are slower

@@ -132,9 +132,13 @@ class _Builder:
         self._cells = _make_cells(self.network.cells)
         self.links = _place_in_cells(self.network, self.links, self._cells)
         if kind == "star":
-            topology: Topology = Star(self.clients, **vars(self._access()), **ends)
+            topology: Topology = Star(
+                self.clients, **vars(self._build_access()), **ends
+            )
         else:
-            topology = self._tree(ends) if kind == "tree" else self._graph(ends)
+            topology = (
+                self._build_tree(ends) if kind == "tree" else self._build_graph(ends)
+            )
         topology.delays = delays
         return topology
 
@@ -178,7 +182,9 @@ class _Builder:
         down = key == "down_latency"
         if isinstance(latency, LatencyTrace):
             where = f"clients[{group}].link.{key}"
-            return TracedDelay(self._client_traces(latency, where, group, ""), down)
+            return TracedDelay(
+                self._load_client_traces(latency, where, group, ""), down
+            )
         if not isinstance(latency, PerMessage):
             return None
         law: Any = latency.per_message
@@ -186,7 +192,7 @@ class _Builder:
             law = law.law(LATENCY)
         return DrawnDelay(law, self.streams, _WAYS[down])
 
-    def _client_traces(
+    def _load_client_traces(
         self, spec: AnyTrace, where: str, group: int, stream: str
     ) -> dict[int, LinkTrace]:
         """Return the trace of each client of a group, by client id.
@@ -204,7 +210,7 @@ class _Builder:
             for place, client in enumerate(members)
         }
 
-    def _access(self) -> Access:
+    def _build_access(self) -> Access:
         """Return the clients' own links: a column per quantity, and traces."""
         link_traces: dict[tuple[int, Direction], LinkTrace] = {}
         for way in _WAYS:
@@ -213,7 +219,7 @@ class _Builder:
                 key, stream = ("rate", "") if link.rate is not None else (way, way)
                 spec, where = getattr(link, way), f"clients[{i}].link.{key}"
                 if isinstance(spec, TraceSpec):
-                    of_group = self._client_traces(spec, where, i, stream)
+                    of_group = self._load_client_traces(spec, where, i, stream)
                     link_traces |= {(k, way): trace for k, trace in of_group.items()}
         access = Access(
             self._column([_read_fixed_rate(link.up) for link in self.links]),
@@ -309,7 +315,7 @@ class _Builder:
 
     # ---- the rest --------------------------------------------------------------------
 
-    def _tree(self, ends: dict[str, Any]) -> Topology:
+    def _build_tree(self, ends: dict[str, Any]) -> Topology:
         """Return a tree of the network's tiers; `ends`: the server's own link."""
         tiers = []
         for i, spec in enumerate(self.network.tiers):
@@ -332,10 +338,10 @@ class _Builder:
                 for way in _WAYS
             )
             tiers.append(replace(tier, up_bytes_per_s=up, down_bytes_per_s=down))
-        access, nodes = self._access(), self._tree_nodes(tiers[0])
+        access, nodes = self._build_access(), self._deal_clients(tiers[0])
         return tree(self.clients, access, tiers, node_of_client=nodes, **ends)
 
-    def _tree_nodes(self, tier: Tier) -> list[int]:
+    def _deal_clients(self, tier: Tier) -> list[int]:
         """Deal clients in equal blocks, but those whose link says `at`."""
         nodes = {tier.node(k): k for k in range(tier.count)}
         blocks: list[int] = (
@@ -362,7 +368,7 @@ class _Builder:
                 blocks[client] = nodes[link.at]
         return blocks
 
-    def _graph(self, ends: dict[str, Any]) -> Topology:
+    def _build_graph(self, ends: dict[str, Any]) -> Topology:
         """Return a graph of the network's edges, or of its file's."""
         network = self.network
         if network.file is not None:
@@ -371,16 +377,16 @@ class _Builder:
                 edge = f"edge {line.tail} to {line.head}"
                 self._check_loss(line.loss, f"network.file: {edge}: loss")
         else:
-            lines = self._edges()
+            lines = self._list_edge_lines()
         nodes = [self.links[i].at for i in self.link_of_client.tolist()]
         ends |= {"server": network.server.node, "where": "network.routes"}
-        access = self._access()
+        access = self._build_access()
         routes = network.routes
         return graph(
             self.clients, access, lines, node_of_client=nodes, routes=routes, **ends
         )
 
-    def _edges(self) -> list[Line]:
+    def _list_edge_lines(self) -> list[Line]:
         """Return both lines of each of the section's edges."""
         lines = []
         for i, edge in enumerate(self.network.edges):

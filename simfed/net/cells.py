@@ -219,7 +219,7 @@ class Wifi:
         """
         rates = np.asarray(rates_bytes_per_s, dtype=np.float64)
         with np.errstate(divide="ignore"):
-            frames = self._frames(rates)
+            frames = self._count_frames(rates)
             turn_s = self._turn_s(frames, _PACKET_BYTES, rates)
             # without aggregation one turn for two segments, else one of half as many
             # frames
@@ -242,7 +242,8 @@ class Wifi:
         if self.fair == "airtime":
             return self.alone(rates_bytes_per_s)
         shares: Floats = (
-            self._frames(np.asarray(rates_bytes_per_s, np.float64)) ** UPLOAD_POWER
+            self._count_frames(np.asarray(rates_bytes_per_s, np.float64))
+            ** UPLOAD_POWER
         )
         return shares
 
@@ -283,7 +284,7 @@ class Wifi:
         )
         return bits / 8 / (facts.symbol_s + 1e-9 * self.guard_interval_ns)
 
-    def _frames(self, rates: Floats) -> Floats:
+    def _count_frames(self, rates: Floats) -> Floats:
         """Return how many packets a station sends when it gets the air, per rate."""
         facts = self._facts
         if not self.aggregation:

@@ -87,7 +87,7 @@ class Delays:
     meets the same delay both ways."""
     group_of_client: Integers
 
-    def of_message(
+    def draw_delays(
         self, client: int, at_s: float, key: tuple[Key, ...]
     ) -> tuple[float, float]:
         """Return the seconds up and down that one message meets.

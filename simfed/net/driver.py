@@ -125,7 +125,9 @@ class Transfer(Event):
         The path is taken as it is now, with the transfer alone on it.
         """
         flow, network = self.flow, self.network
-        idle_bytes_per_s = network._engine.idle_bytes_per_s(flow, network._local_s())
+        idle_bytes_per_s = network._engine.idle_bytes_per_s(
+            flow, network._get_local_s()
+        )
         if idle_bytes_per_s <= 0:
             return 0.0
         at_rate = min(flow.cap_bytes_per_s / idle_bytes_per_s, 1.0)
@@ -144,7 +146,7 @@ class Transfer(Event):
         if self.in_flight:
             del network._transfers[self.flow]
             network._engine.cancel(self.flow)
-            network._wake_in_time(network._local_s())
+            network._wake_in_time(network._get_local_s())
         return self.moved_bytes
 
 
@@ -235,7 +237,7 @@ class Network:
         """
         key = key or (self._sent,)
         try:
-            path = self.topology.path_of(client, direction, float(self.env.now), key)
+            path = self.topology.find_path(client, direction, float(self.env.now), key)
         except DeadLink as dead:
             self._give_up(dead)
         cap = inf if cap_bytes_per_s is None else cap_bytes_per_s
@@ -251,8 +253,8 @@ class Network:
             cancel(self.env, self._timer)  # it stood on the clock before
             self._timer, self._timer_at_s = None, inf
         self._sent += 1
-        engine, now_s, size_bytes = self._engine, self._local_s(), float(size_bytes)
-        capacity = partial(engine.capacity_at, at_s=now_s)
+        engine, now_s, size_bytes = self._engine, self._get_local_s(), float(size_bytes)
+        capacity = partial(engine.find_capacity, at_s=now_s)
         flow = path.enter(
             self.model.flow(self._sent, size_bytes, path, capacity, weight, cap)
         )
@@ -271,7 +273,7 @@ class Network:
 
     # ---- inside ----------------------------------------------------------------------
 
-    def _local_s(self) -> float:
+    def _get_local_s(self) -> float:
         """Return now on the engine's clock.
 
         The instant of an event was rounded twice, by SimPy and by the subtraction; the
@@ -285,7 +287,7 @@ class Network:
 
         An earlier wake-up may stand. `now_s`: on the engine's clock.
         """
-        at_s = self._engine.next_at_s()
+        at_s = self._engine.find_next_s()
         if at_s >= self._timer_at_s or not self._transfers:
             return
         if self._timer is not None:
@@ -296,7 +298,7 @@ class Network:
 
     def _wake(self, _: Event) -> None:
         """Play what is due, and tell those whose transfers have arrived."""
-        at_s = max(self._timer_at_s, self._local_s())
+        at_s = max(self._timer_at_s, self._get_local_s())
         self._timer, self._timer_at_s = None, inf
         arrived = self._play_until(at_s)
         if len(arrived) == 1:
@@ -331,7 +333,7 @@ class Network:
 
         Who is to be told of arrivals is told right after it.
         """
-        self._tell_in_turn(self._play_until(self._local_s()))
+        self._tell_in_turn(self._play_until(self._get_local_s()))
 
     def _tell_in_turn(self, arrived: Sequence[Transfer]) -> None:
         """Tell of arrivals one after another, each by an event of this instant."""

@@ -107,7 +107,7 @@ class Engine:
         flow.since_s = begins_s + flow.latency_s
         self._push(flow.since_s, FLOW_JOINS, flow)
 
-    def next_at_s(self) -> float:
+    def find_next_s(self) -> float:
         """Return the instant at which something happens next; inf if nothing will."""
         heap = self._heap
         # void: its flow or link has changed since
@@ -128,7 +128,7 @@ class Engine:
         """
         ended: list[Flow] = []
         heap = self._heap
-        while (at_s := self.next_at_s()) <= until_s and heap:
+        while (at_s := self.find_next_s()) <= until_s and heap:
             self._play_instant(at_s, ended)
         if until_s < inf:
             self.sharing.now_s = max(self.sharing.now_s, until_s)
@@ -206,7 +206,7 @@ class Engine:
         sharing.changed_flows.clear()
         for link in sharing.changed_links:
             link.stamp += 1
-            first = link.next_end()
+            first = link.find_next_end()
             if first is not None and link.level > 0:
                 left_s = max(first.end - link.progress, 0.0) / link.level
                 self._push(max(link.since_s + left_s, now_s), LINK_ENDS, link)
@@ -234,16 +234,16 @@ class Engine:
 
     def _end_flows(self, link: Link, ended: list[Flow]) -> None:
         """End the flows limited by `link` that have reached their ends on its clock."""
-        first = link.next_end()
+        first = link.find_next_end()
         if first is None:
             return
         # Rounding may have stopped the clock just short of the end that this event
         # stands for.
-        link.progress = max(link.progress_at(self.sharing.now_s), first.end)
+        link.progress = max(link.read_clock(self.sharing.now_s), first.end)
         link.since_s = self.sharing.now_s
         while first is not None and first.end <= link.progress:
             self._end_burst(first, self.sharing.now_s - first.since_s, ended)
-            first = link.next_end()
+            first = link.find_next_end()
 
     def _end_burst(self, flow: Flow, took_s: float, ended: list[Flow]) -> None:
         """Note that `flow` has nothing left to send for now.
@@ -282,7 +282,7 @@ class Engine:
         link = self.sharing.shared.get(id)
         return [self.sharing.alone[id]] if link is None else list(link.flows)
 
-    def capacity_at(self, link: int, at_s: float) -> float:
+    def find_capacity(self, link: int, at_s: float) -> float:
         """Return the capacity of a link at an instant not before now, bytes/s."""
         trace = self._traces.get(link)
         if trace is None:
@@ -295,7 +295,7 @@ class Engine:
 
         Its own cap is not looked at; `inf` where no link limits.
         """
-        rates = {link: self.capacity_at(link, at_s) for link in flow.links}
+        rates = {link: self.find_capacity(link, at_s) for link in flow.links}
         alone = {cell: rates[radio] for radio, cell in (flow.radios or {}).items()}
         return min(
             [

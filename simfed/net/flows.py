@@ -103,7 +103,7 @@ class Flow:
         """Return what a byte takes of a link's capacity: 1, seconds in a cell."""
         return 1.0 if self.costs is None else self.costs.get(link, 1.0)
 
-    def air_cost(self, link: int) -> float | None:
+    def find_air_cost(self, link: int) -> float | None:
         """Return the seconds a byte takes of the link's airtime; None: a wire."""
         return None if self.costs is None else self.costs.get(link)
 
@@ -235,7 +235,7 @@ class Link:
     def __lt__(self, other: Link) -> bool:
         return self.id < other.id
 
-    def progress_at(self, now_s: float) -> float:
+    def read_clock(self, now_s: float) -> float:
         """Return the reading of the link's clock at an instant, in bytes per weight.
 
         It stands still while the link limits nobody.
@@ -246,7 +246,7 @@ class Link:
 
     def settle(self, now_s: float) -> None:
         """Bring the link's clock to `now_s`, before its level changes."""
-        self.progress = self.progress_at(now_s)
+        self.progress = self.read_clock(now_s)
         self.since_s = now_s
 
     def slack(self) -> float:
@@ -266,7 +266,7 @@ class Link:
         ]
         return fsum([left, *taken])
 
-    def rebase(self) -> None:
+    def reset_clock(self) -> None:
         """Set the clock back to 0 and drop stale entries from the heaps.
 
         The clock's numbers stay as small as the flows that it measures (late instants
@@ -294,7 +294,7 @@ class Link:
         heapq.heapify(self.by_limit)
         heapq.heapify(self.guards)
 
-    def next_end(self) -> Flow | None:
+    def find_next_end(self) -> Flow | None:
         """Return the own flow that ends first, None where it has none.
 
         Entries of flows that have moved on are dropped on the way, as in the next two.
@@ -307,7 +307,7 @@ class Link:
             heapq.heappop(ends)
         return None
 
-    def lowest_cap(self) -> Flow | None:
+    def find_lowest_cap(self) -> Flow | None:
         """Return the own flow that reaches its cap first if the level rises."""
         heap = self.by_cap
         while heap:
@@ -317,7 +317,7 @@ class Link:
             heapq.heappop(heap)
         return None
 
-    def fastest_capped(self) -> Flow | None:
+    def find_fastest_capped(self) -> Flow | None:
         """Return the capped flow across it with the highest rate per weight."""
         heap = self.by_limit
         while heap:

@@ -81,7 +81,7 @@ class Meter:
             airtime_s = None if cost is None else carried * cost
             self._report(id, from_s, now_s, carried, capacity, 1, airtime_s)
 
-    def flow_changes(self, link: Link, owner: Link | None, now_s: float) -> None:
+    def count_flow_change(self, link: Link, owner: Link | None, now_s: float) -> None:
         """Count what the flows across a link that `owner` limits have carried.
 
         Called before they change.
@@ -102,7 +102,7 @@ class Meter:
                 piece.bytes += piece.sending[None].value * duration_s
             piece.load_from_s = now_s
             return
-        total = owner.turned + owner.progress_at(now_s)
+        total = owner.turned + owner.read_clock(now_s)
         tally = link.loads.get(owner)
         if tally is not None:
             piece.carried += (tally.total + tally.error) * (total - piece.seen[owner])
@@ -115,7 +115,7 @@ class Meter:
     ) -> None:
         """Note that a flow which `owner` limits comes to the airtime `link`, or goes.
 
-        Called after `flow_changes`.
+        Called after `count_flow_change`.
 
         Args:
             link: the airtime of a cell.
@@ -136,7 +136,7 @@ class Meter:
         Called before its flows or its capacity change.
         """
         for owner in (None, *link.loads):
-            self.flow_changes(link, owner, now_s)
+            self.count_flow_change(link, owner, now_s)
         piece = self._pieces[link]
         if now_s > piece.from_s:
             self._report(

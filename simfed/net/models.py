@@ -76,7 +76,7 @@ class SlowStart:
     began_s: float
     """The beginning of the present burst, in seconds since the flow's start."""
 
-    def next_burst(self, flow: Flow) -> tuple[float, float]:
+    def find_next_burst(self, flow: Flow) -> tuple[float, float]:
         """Return (seconds until the next burst, its bytes), for `Flow.program`."""
         took_s = flow.spent_s - self.began_s
         if took_s >= self.rtt_s:
@@ -174,7 +174,7 @@ class Tcp:
             flow.remaining_bytes = window_bytes
             flow.unsent_bytes = wire_bytes - window_bytes
             rtt_s = path.rtt_s + segment * sum(per_byte_s)
-            flow.program = SlowStart(window_bytes, rtt_s, begins_s).next_burst
+            flow.program = SlowStart(window_bytes, rtt_s, begins_s).find_next_burst
             # Bursts below the receive window, and a last one that fits into it, leave
             # as fast as links allow. Beyond them a flow has to wait for that window:
             # its cap. (Bursts before take less than their round trip at it.)

@@ -91,8 +91,8 @@ def play(
     def make_flow(number: int, at_s: float) -> Flow:
         send = sends[number]
         key = send.key or (number,)
-        path = topology.path_of(send.client, send.direction, epoch_s + at_s, key)
-        capacity = partial(engine.capacity_at, at_s=at_s)
+        path = topology.find_path(send.client, send.direction, epoch_s + at_s, key)
+        capacity = partial(engine.find_capacity, at_s=at_s)
         flow = path.enter(
             flow_model.flow(number, send.size_bytes, path, capacity, send.weight, inf)
         )
@@ -108,7 +108,7 @@ def play(
             allowed = "the number of an earlier transfer"
             raise InputError(allowed, where="after", got=send.after)
     while follow:
-        at_s = engine.next_at_s()
+        at_s = engine.find_next_s()
         if at_s == inf:
             raise BrokenInvariant(
                 f"{len(follow)} transfers wait for others that never arrive"

@@ -143,7 +143,7 @@ class Allocator:
                         now_s,
                         flow.remaining_bytes,
                         self.capacity(id),
-                        flow.air_cost(id),
+                        flow.find_air_cost(id),
                     )
         for link in flow.shared:
             del link.flows[flow]
@@ -224,7 +224,7 @@ class Allocator:
         if flow.owner is None:
             sent = flow.limit_bytes_per_s * (self.now_s - flow.since_s)
             return max(flow.remaining_bytes - sent, 0.0)
-        return max((flow.end - flow.owner.progress_at(self.now_s)) * flow.weight, 0.0)
+        return max((flow.end - flow.owner.read_clock(self.now_s)) * flow.weight, 0.0)
 
     # ---- one flow --------------------------------------------------------------------
 
@@ -236,7 +236,11 @@ class Allocator:
         del self.alone[id]
         if self.meter:
             self.meter.end_alone(
-                id, self.now_s, self.left(first), self.capacity(id), first.air_cost(id)
+                id,
+                self.now_s,
+                self.left(first),
+                self.capacity(id),
+                first.find_air_cost(id),
             )
         link = self.shared[id] = Link(id, self.capacity(id), self.now_s)
         link.flows[first] = None
@@ -318,7 +322,7 @@ class Allocator:
     def _bind(self, flow: Flow, owner: Link) -> None:
         """Let the shared link `owner`, whose clock is settled, limit the flow."""
         flow.owner = owner
-        flow.end = owner.progress_at(self.now_s) + flow.remaining_bytes / flow.weight
+        flow.end = owner.read_clock(self.now_s) + flow.remaining_bytes / flow.weight
         heapq.heappush(owner.ends, (flow.end, flow.id, flow))
         if flow.level_cap < inf:
             heapq.heappush(owner.by_cap, (flow.level_cap, flow.id, flow))
@@ -346,7 +350,7 @@ class Allocator:
         """Enter a flow in its present state into the books of a link it crosses."""
         owner = flow.owner
         if self.meter:
-            self.meter.flow_changes(link, owner, self.now_s)
+            self.meter.count_flow_change(link, owner, self.now_s)
         if owner is None:
             rate = flow.limit_bytes_per_s
             if flow.costs is not None:
@@ -372,7 +376,7 @@ class Allocator:
         """
         owner = flow.owner
         if self.meter:
-            self.meter.flow_changes(link, owner, self.now_s)
+            self.meter.count_flow_change(link, owner, self.now_s)
         if owner is None:
             rate = flow.limit_bytes_per_s
             if flow.costs is not None:
@@ -394,7 +398,7 @@ class Allocator:
         The meter counts a cell's bytes besides its airtime: `number` is the flow's
         weight there, of a capped one its rate, `count` 1 as it comes and -1 as it goes.
         """
-        cost = flow.air_cost(link.id)
+        cost = flow.find_air_cost(link.id)
         if cost is None:
             return 1.0
         if self.meter:
@@ -434,7 +438,7 @@ class Allocator:
         """
         left_bytes = self.left(flow)
         meter.end_alone(
-            id, self.now_s, left_bytes, self.capacity(id), flow.air_cost(id)
+            id, self.now_s, left_bytes, self.capacity(id), flow.find_air_cost(id)
         )
         meter.begin_alone(id, self.now_s, left_bytes)
 
@@ -474,7 +478,7 @@ class Allocator:
         if level == inf:
             return False
         bound = level + _TIE * abs(level)
-        flow = link.fastest_capped()
+        flow = link.find_fastest_capped()
         speed = -1.0 if flow is None else flow.level_cap
         if len(link.loads) > (link in link.loads):
             rival = max(
@@ -495,7 +499,7 @@ class Allocator:
 
         Returns whether there was one.
         """
-        flow = link.lowest_cap() if level > 0 else None
+        flow = link.find_lowest_cap() if level > 0 else None
         if flow is None or flow.level_cap >= level * (1 - _TIE):
             return False
         self._release(flow)
@@ -529,7 +533,7 @@ class Allocator:
             slack: the capacity that others leave to them, bytes/s.
         """
         if link.pushes > 2 * len(link.flows) + 64:
-            link.rebase()
+            link.reset_clock()
         before = link.level
         weights, capacity = link.loads.get(link), link.capacity_bytes_per_s
         if slack < -1e-9 * capacity:

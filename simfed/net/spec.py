@@ -24,7 +24,7 @@ from simfed.schema.distribution import (
     Distribution,
     DrawnDuration,
     DrawnLoss,
-    drawn_as,
+    check_quantity,
 )
 from simfed.schema.fields import (
     BelowOne,
@@ -275,7 +275,7 @@ def _tell_trace_or_draw(value: Any) -> str:
 AccessRate = Annotated[
     Annotated[PositiveRate, Tag("rate[]")]
     | Annotated[TraceSpec, Tag("trace[]")]
-    | Annotated[Distribution, drawn_as(RATE), Tag("distribution[]")],
+    | Annotated[Distribution, check_quantity(RATE), Tag("distribution[]")],
     Discriminator(_tell_trace_or_draw),
 ]
 
@@ -283,7 +283,7 @@ AccessRate = Annotated[
 class PerMessage(Section):
     """A delay drawn anew for every message. A law alone is drawn once per client."""
 
-    per_message: Annotated[Distribution, drawn_as(LATENCY)] = Field(
+    per_message: Annotated[Distribution, check_quantity(LATENCY)] = Field(
         description="its law, or a column of a `table` of which each draws a row"
     )
 

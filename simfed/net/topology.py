@@ -106,7 +106,7 @@ class Cell:
     share: float | LinkTrace = 1.0
     """The part of the time in which the air is the cell's: above 0, at most 1."""
 
-    def air_names(self) -> list[str]:
+    def list_air_names(self) -> list[str]:
         """Return the names of its airtimes in records: one, or one for each way."""
         name = f"airtime of cell {self.name}"
         return [name] if self.one_air else [f"{name}, up", f"{name}, down"]
@@ -206,7 +206,7 @@ class Routes:
         self.down.append(down)
         return len(self.nodes) - 1
 
-    def lines_from(self, step: int) -> list[int]:
+    def list_lines(self, step: int) -> list[int]:
         """Return the lines of a way, from the node's side to the server's."""
         lines = []
         while step != NO_STEP:
@@ -279,7 +279,7 @@ class Topology:
         self.delays: Delays | None = None
         """Latencies of clients' own links that differ from message to message, which
         `build` sets; they are added to the constant ones."""
-        self._airs = [name for cell in self.cells for name in cell.air_names()]
+        self._airs = [name for cell in self.cells for name in cell.list_air_names()]
         self.capacities_bytes_per_s: Floats = np.full(
             2 * n + len(lines) + len(self._airs), inf
         )
@@ -296,7 +296,7 @@ class Topology:
         self._check_names()
         # of each line whether it can bind, whether its rate is finite, its latency
         self._of_lines = (
-            self._lines_that_can_bind(),
+            self._find_binding_lines(),
             np.isfinite(
                 self.capacities_bytes_per_s[2 * n : 2 * n + len(lines)]
             ).tolist(),
@@ -329,7 +329,7 @@ class Topology:
         """
         self.traces = traces
         if not self._below:
-            self._of_lines = (self._lines_that_can_bind(), *self._of_lines[1:])
+            self._of_lines = (self._find_binding_lines(), *self._of_lines[1:])
         self._paths.clear()
         self._ways.clear()
 
@@ -356,7 +356,7 @@ class Topology:
         self._ways.clear()
         names, routes, node_of_route = set(tier), self.routes, {}
         for route in np.unique(self._nodes).tolist():
-            way = routes.lines_from(routes.up[route])
+            way = routes.list_lines(routes.up[route])
             below = next(
                 (i for i, k in enumerate(way) if self.lines[k].tail in names), None
             )
@@ -413,7 +413,7 @@ class Topology:
                 allowed = "each client in one cell"
                 problem = f"client {got} is in another, too"
                 raise InputError(allowed, where=f"cell {cell.name}", problem=problem)
-            airs = range(first, first + len(cell.air_names()))
+            airs = range(first, first + len(cell.list_air_names()))
             self._air_of_clients[:, members] = [[airs[0]], [airs[-1]]]
             self._weights[:, members] = cell.up_weights, cell.down_weights
             for air in airs:
@@ -463,7 +463,7 @@ class Topology:
                 raise InputError(allowed, where="links", got=name, hint=hint)
             seen.add(name)
 
-    def _lines_that_can_bind(self) -> list[bool]:
+    def _find_binding_lines(self) -> list[bool]:
         """Return for each line whether it is slower than all that can flow into it.
 
         One that is not can never limit, and is left out of the paths' `links`. Into a
@@ -521,7 +521,7 @@ class Topology:
             seen.append(lines)
         return seen[0].isdisjoint(seen[1])
 
-    def path_of(
+    def find_path(
         self, client: int, direction: Direction, at_s: float, key: tuple[Key, ...]
     ) -> Path:
         """Return the path of one message.
@@ -539,7 +539,7 @@ class Topology:
         path = self.path(client, direction)
         if self.delays is None or client >= self.clients:
             return path
-        up_s, down_s = self.delays.of_message(client, at_s, key)
+        up_s, down_s = self.delays.draw_delays(client, at_s, key)
         here_s = path.latency_s + (up_s if direction == "up" else down_s)
         return path._replace(latency_s=here_s, rtt_s=path.rtt_s + up_s + down_s)
 
@@ -567,7 +567,7 @@ class Topology:
         In a cell the airtime stands in place of that link, beside it where that varies.
         """
         if not 0 <= client < self.clients:
-            return self._path_above(client - self.clients, direction)
+            return self._find_path_above(client - self.clients, direction)
         route = self._of_clients[0][client]
         up, down = self._ways.get(route) or self._walk_ways(route)
         _, up_latencies_s, down_latencies_s, losses = self._of_clients
@@ -596,15 +596,15 @@ class Topology:
         loss = losses[client] + (1 - losses[client]) * (1 - way.success)
         return Path(links, crossed, here_s, up_s + down_s, loss, air)
 
-    def _path_above(self, place: int, direction: Direction) -> Path:
+    def _find_path_above(self, place: int, direction: Direction) -> Path:
         """Return the path between a node where clients' traffic ends and the server."""
         if place not in self._first_routes:
             allowed = f"a client from 0 to {self.clients - 1}"
             raise InputError(allowed, where="client", got=self.clients + place)
         route = self._first_routes[place]
         below = self._below[route]
-        up = self.way(self.routes.lines_from(self.routes.up[route])[below:])
-        down = self.way(self.routes.lines_from(self.routes.down[route])[below:][::-1])
+        up = self.way(self.routes.list_lines(self.routes.up[route])[below:])
+        down = self.way(self.routes.list_lines(self.routes.down[route])[below:][::-1])
         way = up if direction == "up" else down
         rtt_s = up.latency_s + down.latency_s
         return Path(way.links, way.crossed, way.latency_s, rtt_s, 1 - way.success)
@@ -612,8 +612,8 @@ class Topology:
     def _walk_ways(self, route: int) -> tuple[Way, Way]:
         """Return both ways of a route, which stay in memory for its next transfer."""
         below = self._below.get(route)
-        up = self.routes.lines_from(self.routes.up[route])[:below]
-        down = self.routes.lines_from(self.routes.down[route])[:below][::-1]
+        up = self.routes.list_lines(self.routes.up[route])[:below]
+        down = self.routes.list_lines(self.routes.down[route])[:below][::-1]
         self._steps_in_memory += len(up) + len(down)
         if self._steps_in_memory > MOST_STEPS_IN_MEMORY:
             self._ways.clear()

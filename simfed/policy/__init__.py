@@ -25,7 +25,7 @@ from simfed.policy.base import (
     watches,
 )
 from simfed.policy.bcrs import Bcrs
-from simfed.policy.build import build_policy, policy_maker
+from simfed.policy.build import build_policy, prepare_policies
 from simfed.policy.exp3 import Exp3
 from simfed.policy.factored import Factored
 from simfed.policy.fixed import Replay, Uniform
@@ -58,7 +58,7 @@ __all__ = [
     "check_option",
     "gain",
     "paces_of",
-    "policy_maker",
+    "prepare_policies",
     "reads_context",
     "reward",
     "serves_all",

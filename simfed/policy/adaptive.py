@@ -77,7 +77,7 @@ class AdaptiveK(SetsK, Bandit):
 
     @override
     def pull(self, rng: np.random.Generator) -> Pull:
-        here, there = self._points()
+        here, there = self._list_points()
         probes = self._rewards[0] is not None
         return Pull(
             self.strategy,
@@ -86,7 +86,7 @@ class AdaptiveK(SetsK, Bandit):
         )
 
     def _learn(self, at: int, pull: Pull, share: float) -> None:
-        points = self._points()
+        points = self._list_points()
         for i, (point, choice) in enumerate(
             zip(points, ("exploit", "explore"), strict=True)
         ):
@@ -100,7 +100,9 @@ class AdaptiveK(SetsK, Bandit):
             self._step(float(np.sign(there - here) * np.sign(points[0] - points[1])))
 
     def _step(self, sign: float) -> None:
-        self._k = min(max(self._k - self._delta() * sign, self._low), self._high)
+        self._k = min(
+            max(self._k - self._compute_delta() * sign, self._low), self._high
+        )
         self._steps += 1
         self._seen.append(self._k)
         if len(self._seen) == self.window:
@@ -113,12 +115,12 @@ class AdaptiveK(SetsK, Bandit):
                 self._steps_before, self._steps = self._steps, 0
             self._seen = []
 
-    def _delta(self) -> float:
+    def _compute_delta(self) -> float:
         return (self._high - self._low) / math.sqrt(2 * (self._steps + 1))
 
-    def _points(self) -> tuple[float, float]:
+    def _list_points(self) -> tuple[float, float]:
         """Return K and the other point it is compared with, an entry or more apart."""
-        here, apart = self._k, self._delta() / 2
+        here, apart = self._k, self._compute_delta() / 2
         if not self._within.in_shares:
             here, apart = float(round(here)), max(1.0, float(round(apart)))
         below = here - apart >= self._low or here + apart > self._within.most

@@ -11,7 +11,7 @@ from typing_extensions import override
 
 from simfed.compress.choice import Choice
 from simfed.ground.errors import listed
-from simfed.policy.base import Policy, Pull, check_arms, check_option, finite_reward
+from simfed.policy.base import Policy, Pull, check_arms, check_option, check_reward
 
 Initial = Literal["warm-up-mean", "ema-from-zero"]
 
@@ -116,7 +116,7 @@ class Ascend(Policy):
         if pull.choice == "forced":
             return
         at = self.arms.index(pull.arm)
-        reward = finite_reward(reward)
+        reward = check_reward(reward)
         value = self.values()[at]
         self._rewarded[at] += 1
         if pull.choice == "warm-up" and self._average[at] is None:

@@ -26,7 +26,7 @@ __all__ = [
     "Unpaid",
     "check_arms",
     "check_option",
-    "finite_reward",
+    "check_reward",
     "paces_of",
     "reads_context",
     "watches",
@@ -208,7 +208,7 @@ class Bandit(Policy):
     @override
     def update(self, pull: Pull, reward: float) -> None:
         if pull.choice != "forced":
-            share = (finite_reward(reward) - self.low) / (self.high - self.low)
+            share = (check_reward(reward) - self.low) / (self.high - self.low)
             self._learn(self.arms.index(pull.arm), pull, share)
 
     @override
@@ -283,7 +283,7 @@ def check_option(name: str, value: object, holds: bool, allowed: str) -> None:
         raise InputError(allowed, where=name, got=value)
 
 
-def finite_reward(reward: float) -> float:
+def check_reward(reward: float) -> float:
     """Return `reward` as a float; raise `InputError` where it is not a finite number.
 
     A NaN would make every later comparison false and so freeze the policy without a

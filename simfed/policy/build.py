@@ -31,7 +31,7 @@ def build_policy(
         factored: use two policies of the kind, one for codecs and one for levels; see
             `Factored`.
 
-    Where many clients are alike, `policy_maker` looks all that up once.
+    Where many clients are alike, `prepare_policies` looks all that up once.
 
     Raises:
         InputError: a name that nobody registered, or options that the constructor
@@ -45,12 +45,12 @@ def build_policy(
     simfed.ground.errors.InputError: discount: got -1, expected a number above 0,
     up to 1
     """
-    return policy_maker(
+    return prepare_policies(
         kind, arms, reward_range=reward_range, options=options, factored=factored
     )()
 
 
-def policy_maker(
+def prepare_policies(
     kind: str,
     arms: Sequence[Choice | str],
     *,

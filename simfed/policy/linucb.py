@@ -75,7 +75,7 @@ class LinUcb(Bandit):
     def pull(self, rng: np.random.Generator, context: Context | None = None) -> Pull:
         context = context or Context(1, 1)
         x = self._x = list_features(context)
-        means = self._means()
+        means = self._compute_means()
         columns = np.broadcast_to(x[:, None], (*self._b.shape, 1))
         # pulls that wait for their reward narrow the bound already, else one arm would
         # be pulled by all who come before the first reward
@@ -85,7 +85,7 @@ class LinUcb(Bandit):
         best = means[at] == means.max()
         return Pull(self.arms[at], "exploit" if best else "explore", context=context)
 
-    def _means(self) -> Floats:
+    def _compute_means(self) -> Floats:
         """Return each arm's expected reward, scaled to 0–1, at the last context."""
         means: Floats = np.linalg.solve(self._a, self._b[..., None])[..., 0] @ self._x
         return means
@@ -100,7 +100,7 @@ class LinUcb(Bandit):
     @override
     def values(self) -> tuple[float, ...]:
         # at the context of the last pull
-        means = self.low + (self.high - self.low) * self._means()
+        means = self.low + (self.high - self.low) * self._compute_means()
         return tuple(np.where(self._paid, means, math.nan).tolist())
 
 

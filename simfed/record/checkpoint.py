@@ -201,7 +201,7 @@ class CheckpointFolder:
             "facts": checkpoint.facts,
         }
         sealed = json.dumps({**state, "digest": digest_value(state)})
-        with files.named_after(self.path / _NEWEST, sealed):
+        with files.write_named_after(self.path / _NEWEST, sealed):
             if (self.path / _NEWEST).exists():
                 os.replace(self.path / _NEWEST, self.path / _EARLIER)
         self._delete_unnamed_arrays()
@@ -264,18 +264,22 @@ class CheckpointFolder:
             left.unlink(missing_ok=True)
         shutil.rmtree(self.path / UNDER_WAY, ignore_errors=True)
 
-    def damages(self) -> list[InputError]:
+    def list_damages(self) -> list[InputError]:
         """Return the errors of a finished run's states and their arrays.
 
         Unlike `load` it leaves the journal out, which a finished run has compressed.
         """
-        return [state for state in self._of_finished() if isinstance(state, InputError)]
+        return [
+            state for state in self._list_finished() if isinstance(state, InputError)
+        ]
 
     def kept(self) -> list[Checkpoint]:
         """Return the whole states of a finished run, the last one first."""
-        return [state for state in self._of_finished() if isinstance(state, Checkpoint)]
+        return [
+            state for state in self._list_finished() if isinstance(state, Checkpoint)
+        ]
 
-    def _of_finished(self) -> Iterator[Checkpoint | InputError]:
+    def _list_finished(self) -> Iterator[Checkpoint | InputError]:
         """Yield the states of a finished run, the newest first, or their damages."""
         for name in _NAMES:
             try:

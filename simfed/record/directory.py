@@ -270,7 +270,7 @@ class RunDirectory:
             RunFailed: the disk refuses.
         """
         assert self._journal is not None
-        with self._going():
+        with self._end_on_disk_errors():
             self._checkpoints.save(
                 Checkpoint(round, facts, arrays, self._journal.flush())
             )
@@ -308,7 +308,7 @@ class RunDirectory:
         Raises:
             RunFailed: the disk refuses; the run is as it was at its last checkpoint.
         """
-        with self._going():
+        with self._end_on_disk_errors():
             running = Fingerprint()
             for name in TABLES:
                 if name in OPTIONAL_TABLES and not any(
@@ -346,7 +346,7 @@ class RunDirectory:
         self.manifest = manifest
 
     @contextmanager
-    def _going(self) -> Iterator[None]:
+    def _end_on_disk_errors(self) -> Iterator[None]:
         """End the run, in a sentence, where the disk refuses something in the block."""
         try:
             yield

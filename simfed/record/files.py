@@ -13,7 +13,7 @@ from simfed.ground.writing import PARTIAL, replacing
 
 
 @contextmanager
-def named_after(path: Path, text: str) -> Iterator[None]:
+def write_named_after(path: Path, text: str) -> Iterator[None]:
     """Write a text to the disk; the file gets its name after the body of the `with`.
 
     So what the body does is done before anybody can read the file. A file of this name
@@ -32,7 +32,7 @@ def named_after(path: Path, text: str) -> Iterator[None]:
 
 def put_text(path: Path, text: str) -> None:
     """Write text that is on the disk before the file gets its name."""
-    with named_after(path, text):
+    with write_named_after(path, text):
         pass
 
 

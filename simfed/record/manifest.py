@@ -10,7 +10,7 @@ from importlib import metadata
 
 from simfed.ground.cores import identify_processor
 from simfed.ground.version import VERSION
-from simfed.native import who_computes_layers
+from simfed.native import name_layer_engine
 
 _PACKAGES = ("numpy", "torch", "simpy", "scipy", "pyarrow", "pandas")
 
@@ -28,7 +28,7 @@ def versions() -> dict[str, str]:
     built = {
         "platform": f"{sys.platform} {platform.machine()}",
         "processor": identify_processor()[0],
-        "layers": who_computes_layers(),
+        "layers": name_layer_engine(),
     }
     return {**installed, **_read_packages(), **built}
 

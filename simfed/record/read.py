@@ -148,7 +148,7 @@ class Run:
             self._tables[name] = self._read_table(name)
         return self._tables[name]
 
-    def schema_in_file(self, name: str) -> pa.Schema:
+    def read_schema(self, name: str) -> pa.Schema:
         """Return all columns of a table's file, also those that no schema knows."""
         if self.path is None or not (self.path / f"{name}.parquet").exists():
             return self.table(name).schema

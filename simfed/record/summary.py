@@ -281,7 +281,9 @@ def _build_curves(
 
 def _summarise_measure(points: Curve, measure: Measure) -> dict[str, Plain]:
     """Return a curve's final and best value, and when it first reached each step."""
-    best = max(points, key=lambda point: measure.advantage(point[2]), default=None)
+    best = max(
+        points, key=lambda point: measure.compute_advantage(point[2]), default=None
+    )
     steps = measure.steps((value for _, _, value in points), THRESHOLDS)
     times_s: dict[str, float | None] = {}
     for step in steps:

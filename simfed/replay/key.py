@@ -2,10 +2,10 @@
 
 A part of a scenario that is not listed here as belonging to the clock counts as
 learning, so a key that is added to scenarios later can cost shared trajectories, never
-correctness. In the key: the scenario without the clock's sections (`learning_setup`),
-digests of data and pretrained weights (`data_digest`), sources of simfed
-(`code_digest`) and of parts of the user's (`digest_parts`), and whatever decides the
-last bits of arithmetic on this machine.
+correctness. In the key: the scenario without the clock's sections
+(`describe_learning`), digests of data and pretrained weights (`data_digest`), sources
+of simfed (`code_digest`) and of parts of the user's (`digest_parts`), and whatever
+decides the last bits of arithmetic on this machine.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from simfed.ground.plain import Plain
 from simfed.ground.registry import compute_code_digest, registry
 from simfed.ground.seeding import Streams
 from simfed.learn.pretrained import BASE_FILES
-from simfed.native import who_computes_layers
+from simfed.native import name_layer_engine
 from simfed.record.digest import digest_file, digest_value
 from simfed.replay.parts import digest_part
 from simfed.scenario import Scenario
@@ -91,10 +91,10 @@ def learning_key(scenario: Scenario, *, device: str = "cpu") -> str:
         scenario: Its data set is digested for it.
         device: Where it learns, `cpu` or `cuda`.
     """
-    return digest_value(learning_setup(scenario, device=device))
+    return digest_value(describe_learning(scenario, device=device))
 
 
-def learning_setup(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plain]:
+def describe_learning(scenario: Scenario, *, device: str = "cpu") -> dict[str, Plain]:
     """Return the plain values of which the key is a hash.
 
     The decisions of a run (participants, arms, K, lost uploads) are not in it: they are
@@ -294,7 +294,7 @@ def _machine(device: str) -> dict[str, str]:
         **{package: _find_version(package) for package in ("torch", "numpy")},
         "device": kind,
         "processor": " ".join(identify_processor()),
-        "layers": who_computes_layers(),
+        "layers": name_layer_engine(),
         **{name: os.environ[name] for name in _CHOOSES_KERNELS if name in os.environ},
         **(_identify_gpu() if kind == "cuda" else {}),
     }

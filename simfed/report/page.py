@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 SECTIONS = (
-    "overview",
+    "make_overview",
     "learning",
     "time",
     "strategies",
@@ -240,7 +240,7 @@ class _Content:
             dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
         )
 
-    def overview(self) -> PageSection:
+    def make_overview(self) -> PageSection:
         """Return the facts of one run, or the tables that compare several."""
         several = len(self.runs) > 1
         section: PageSection = {"title": "Overview"}
@@ -273,7 +273,7 @@ class _Content:
         panel = panels.build_curves_panel(self.tidy, y, self.clock)
         tables = []
         if self.measure.key in y:
-            tables.append(self._reached())
+            tables.append(self._make_reached_table())
         header = ("run", "spent", "neighbours", "counted")
         private = {
             label: frames.describe_privacy(run) for label, run in self.runs.items()
@@ -287,7 +287,7 @@ class _Content:
         ]
         return {"title": "Learning", "panels": [panel], "tables": tables}
 
-    def _reached(self) -> PanelTable:
+    def _make_reached_table(self) -> PanelTable:
         """Return when thresholds were reached; of several runs side by side."""
         classes = count_classes(self.runs.values())
         wanted = choose_thresholds(self.tidy, classes=classes, measure=self.measure)
@@ -308,7 +308,7 @@ class _Content:
                 frames.sum_phase_seconds(run.participations, ["client", "prototype"]),
                 run,
             )
-            for label, run in self._took_part().items()
+            for label, run in self._find_runs_taken_part().items()
         }
         blamed = {
             label: (run.rounds, self.words[label])
@@ -319,16 +319,19 @@ class _Content:
         tables: list[PanelTable] = []
         if blamed:
             charts.append(panels.build_round_length_panel(blamed))
-            tables = [compare.build_stragglers_table(self.runs), self._explained()]
+            tables = [
+                compare.build_stragglers_table(self.runs),
+                self._make_explanations(),
+            ]
         return {"title": "Time", "panels": charts, "tables": tables} if charts else {}
 
-    def _took_part(self) -> dict[str, Run]:
+    def _find_runs_taken_part(self) -> dict[str, Run]:
         """Return the runs in which anybody took part."""
         return {
             label: run for label, run in self.runs.items() if len(run.participations)
         }
 
-    def _explained(self) -> PanelTable:
+    def _make_explanations(self) -> PanelTable:
         """Return the longest rounds of each run, with why they took as long."""
         longest = []
         for label, run in self.runs.items():
@@ -347,7 +350,7 @@ class _Content:
 
     def strategies(self) -> PageSection:
         """Return what was chosen over rounds and by whom, and K where it varies."""
-        runs = self._took_part()
+        runs = self._find_runs_taken_part()
         charts = []
         levels = {label: frames.find_varying_k(run) for label, run in runs.items()}
         if levels := {label: k for label, k in levels.items() if len(k)}:

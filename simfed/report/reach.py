@@ -177,7 +177,7 @@ def find_hardest_targets(
     best = tidy.groupby("run")[measure.key].agg(measure.best)
     hardest = (
         _list_reached_steps(tidy[measure.key], value, classes, measure, _SHARES)[-1:]
-        for value in sorted((best.min(), best.max()), key=measure.advantage)
+        for value in sorted((best.min(), best.max()), key=measure.compute_advantage)
     )
     return list(dict.fromkeys(itertools.chain.from_iterable(hardest)))
 

@@ -251,7 +251,7 @@ def compare_times(
         middle, least, most = np.exp([mean.least, mean.low, mean.high]).tolist()
         ratio = Estimate(middle, middle, least, most, mean.coverage)
     else:
-        ratio = _estimate_median(low, high, confidence, _geometric)
+        ratio = _estimate_median(low, high, confidence, _find_geometric_middle)
     return PairedTimes(len(a), wins, losses, ratio, p_value, confidence, relevant_ratio)
 
 
@@ -269,11 +269,11 @@ def estimate_paired_difference(
     return estimate_mean(differences.tolist(), confidence)
 
 
-def _arithmetic(a: float, b: float) -> float:
+def _find_arithmetic_middle(a: float, b: float) -> float:
     return (a + b) / 2
 
 
-def _geometric(a: float, b: float) -> float:
+def _find_geometric_middle(a: float, b: float) -> float:
     """Return the middle of two ratios, the same for their inverses.
 
     Of 1/a and 1/b it is the inverse, whichever arm comes first.
@@ -292,7 +292,7 @@ def _estimate_median(
     low: Floats,
     high: Floats,
     confidence: float,
-    between: Callable[[float, float], float] = _arithmetic,
+    between: Callable[[float, float], float] = _find_arithmetic_middle,
 ) -> Estimate:
     """Return the median, with its interval, of values known by bounds.
 

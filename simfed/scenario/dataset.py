@@ -29,7 +29,7 @@ from simfed.ground.errors import InputError
 from simfed.ground.inputs import open_file
 from simfed.ground.plain import Plain
 from simfed.ground.registry import Only, registry
-from simfed.schema.distribution import SAMPLES, Distribution, drawn_as
+from simfed.schema.distribution import SAMPLES, Distribution, check_quantity
 from simfed.schema.fields import Int, Named, NonNegative, Positive, PositiveInt
 from simfed.schema.section import OnlyWith, Section
 
@@ -60,7 +60,7 @@ def _tell_sizes(value: Any) -> str:
 SizesOf = Annotated[
     Annotated[Literal["equal"], Tag("word[]")]
     | Annotated[tuple[PositiveInt, PositiveInt], Tag("bounds[]")]
-    | Annotated[Distribution, drawn_as(SAMPLES), Tag("column[]")],
+    | Annotated[Distribution, check_quantity(SAMPLES), Tag("column[]")],
     Discriminator(_tell_sizes),
     BeforeValidator(_check_sizes),
 ]

@@ -34,7 +34,7 @@ class PluginSpec(Section):
     )
 
     @model_serializer(mode="wrap")
-    def _short(self, dump: SerializerFunctionWrapHandler) -> Any:
+    def _shorten_dump(self, dump: SerializerFunctionWrapHandler) -> Any:
         """Return its file alone where nothing else is said, else the section."""
         return self.file if self.origin is None else dump(self)
 

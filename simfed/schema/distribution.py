@@ -331,7 +331,7 @@ def _parse_value(written: object, key: str, quantity: Quantity) -> float:
     return value
 
 
-def drawn_as(quantity: Quantity) -> AfterValidator:
+def check_quantity(quantity: Quantity) -> AfterValidator:
     """Return a check that a distribution is one of this quantity.
 
     It stands in the annotation of a key whose values may be drawn; a value that is no
@@ -357,13 +357,13 @@ _Drawn = Annotated[
     Annotated[T, Tag("value[]")] | Annotated[Distribution, Tag("distribution[]")],
     Discriminator(_tell_distribution),
 ]
-DrawnNumber = Annotated[_Drawn[Positive], drawn_as(SPEED)]
-DrawnLoss = Annotated[_Drawn[BelowOne], drawn_as(LOSS)]
-DrawnDuration = Annotated[_Drawn[Duration], drawn_as(LATENCY)]
-DrawnStay = Annotated[_Drawn[PositiveDuration], drawn_as(STAY)]
-DrawnWork = Annotated[_Drawn[Duration], drawn_as(WORK_TIME)]
-DrawnEntries = Annotated[_Drawn[Entries], drawn_as(KEPT_ENTRIES)]
-DrawnEpochs = Annotated[_Drawn[PositiveInt], drawn_as(EPOCHS)]
+DrawnNumber = Annotated[_Drawn[Positive], check_quantity(SPEED)]
+DrawnLoss = Annotated[_Drawn[BelowOne], check_quantity(LOSS)]
+DrawnDuration = Annotated[_Drawn[Duration], check_quantity(LATENCY)]
+DrawnStay = Annotated[_Drawn[PositiveDuration], check_quantity(STAY)]
+DrawnWork = Annotated[_Drawn[Duration], check_quantity(WORK_TIME)]
+DrawnEntries = Annotated[_Drawn[Entries], check_quantity(KEPT_ENTRIES)]
+DrawnEpochs = Annotated[_Drawn[PositiveInt], check_quantity(EPOCHS)]
 
 
 def list_distributions(part: Section) -> Iterator[tuple[str, Distribution]]:

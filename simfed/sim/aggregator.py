@@ -197,14 +197,14 @@ class Aggregator:
         self._started_at_s = env.now
         ids = node.choose()
         while not (len(ids) or self.in_flight or self.ended or node.may_pass()):
-            yield self.world.somebody_back(node.round, patient=False)
+            yield self.world.await_anybody(node.round, patient=False)
             ids = node.choose()
         self._start(node.make_flights(ids))
         while not (self._due() or self._goes_down()):
             self._wake = env.event()
             if mode.filled and len(self.in_flight) < (mode.concurrency or 0):
                 patient = bool(self.in_flight)
-                self._alarm(self.world.somebody_back(node.round, patient=patient))
+                self._alarm(self.world.await_anybody(node.round, patient=patient))
             yield self._wake
             self._wake = None
             yield end_of_instant(env)
@@ -217,7 +217,7 @@ class Aggregator:
             if mode.filled and not (self._due() or self._goes_down()):
                 self._send_off(node.make_flights(node.choose()))
         struck = not self._due()
-        last = None if struck else self._last_awaited()
+        last = None if struck else self._find_last_awaited()
         if (struck or not mode.keeps_late or node.last) and self._cut_off():
             yield end_of_instant(env)
         merging = self._merging = self._close(last, struck)
@@ -382,7 +382,7 @@ class Aggregator:
                 flight.lose("dropped")
                 self._node.lose(flight)
 
-    def _last_awaited(self) -> Flight | None:
+    def _find_last_awaited(self) -> Flight | None:
         """Return the flight whose end the merge waited for.
 
         Of several at one instant the one of the lowest client. None: it waited for a

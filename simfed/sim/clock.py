@@ -380,11 +380,11 @@ class ClientProcess:
         clock, flight, (work, phase, nth) = self._clock, self.flight, unit
         if self._counts is not None:
             nth = self._count(work, CLIENT)
-        device = clock.device_for(flight)
+        device = clock.find_device_of(flight)
         duration_s = compute_duration_s(work, device, flight, at_s, nth)
         frozen: tuple[tuple[float, float], ...] = ()
         strikes = (
-            None if clock.faults is None else clock.faults.freezes_of(flight.client)
+            None if clock.faults is None else clock.faults.find_freezes(flight.client)
         )
         if strikes is not None:
             duration_s, within = strikes.stretch(at_s, duration_s)
@@ -553,7 +553,7 @@ class Clock:
             device = self._devices[client] = self._make_device(client)
         return device
 
-    def device_for(self, flight: Flight) -> Device:
+    def find_device_of(self, flight: Flight) -> Device:
         """Return a flight's device: its client's, or what `device_of` says."""
         if self._device_of is not None:
             return self._device_of(flight)
@@ -567,7 +567,7 @@ class Clock:
         Args:
             flight: not begun; gets its process, and the event of its client's leaving.
         """
-        handled = self.device_for(flight).charges("handling", flight.task.model)
+        handled = self.find_device_of(flight).charges("handling", flight.task.model)
         gates = None if self._own is None else self._announce(self._own, flight)
         client = ClientProcess(self, flight, self._courses.of(flight, handled), gates)
         flight.process = self.env.process(client.play(self.tell))
@@ -589,7 +589,7 @@ class Clock:
         if process is not None:
             process.interrupt(cause)
 
-    def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
+    def await_anybody(self, round: int, *, patient: bool) -> simpy.Event:
         """Return the event of a client's coming back.
 
         Args:

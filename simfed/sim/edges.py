@@ -342,7 +342,7 @@ class EdgeLayer:
         for edge in self._edges:
             edge.aggregator.set_out()
 
-    def aggregator_of(self, client: int) -> Aggregator:
+    def find_aggregator(self, client: int) -> Aggregator:
         """Return where a client's uploads are merged."""
         return self._edges[int(self._of_client[client])].aggregator
 
@@ -380,14 +380,14 @@ class EdgeLayer:
             flights.append(flight)
         return flights
 
-    def _edge(self, flight: Flight) -> Edge:
+    def _find_edge(self, flight: Flight) -> Edge:
         """Return the edge server whose participation a flight is."""
         return self._edges[flight.client - self._first]
 
     def participate(self, client: ClientProcess) -> Story:
         """Tell an edge server's story: a client's, but its work is its merges."""
         yield from client.receive()
-        yield from self._edge(client.flight).make_merges(client.flight)
+        yield from self._find_edge(client.flight).make_merges(client.flight)
         yield from client.send()
 
     def size_of(self, flight: Flight) -> float:
@@ -396,7 +396,7 @@ class EdgeLayer:
 
     def land(self, flight: Flight) -> None:
         """Take note that an edge server's participation is over."""
-        edge = self._edge(flight)
+        edge = self._find_edge(flight)
         edge.flight = None
         at_s = flight.started_at_s
         for leg in flight.legs:

@@ -22,7 +22,7 @@ from simfed.ground.seeding import Key
 from simfed.net.topology import Direction
 from simfed.policy import Pull
 from simfed.record.schema import BARRIER, HANDLING, HOST, LANE
-from simfed.tasks.tasks import codec_work
+from simfed.tasks.tasks import make_codec_work
 
 NOWHERE: tuple[tuple[int, float], ...] = ()
 
@@ -268,7 +268,9 @@ class Flight:
             elif leg.hidden_s:
                 yield f"client {self.client}{LANE}link", leg
 
-    def codec_work(self, quantity: str, client: int | None = None) -> Iterator[Work]:
+    def make_codec_work(
+        self, quantity: str, client: int | None = None
+    ) -> Iterator[Work]:
         """Yield the work on each compressed field, named as tables name the choice.
 
         Args:
@@ -279,7 +281,7 @@ class Flight:
         for of_plan in task.plan.up.values():
             if of_plan.compressed:
                 size = min(self.contribution.k, of_plan.entries)
-                yield codec_work(
+                yield make_codec_work(
                     quantity, task.who, of_plan, choice, size, label, client
                 )
 
@@ -381,6 +383,6 @@ def _lay_out(flight: Flight, handled: bool) -> Course:
     handling = number([Work("handling", task.model, 1)] if handled else (), HANDLING)
     arrival = handling + number(task.unpacking)
     work = number(task.plan.work)
-    packing = number(flight.codec_work("compression"), "compression")
+    packing = number(flight.make_codec_work("compression"), "compression")
     chunks = flight.contribution.choice.codec.chunks if packing else 1
     return Course(arrival, work, packing, chunks)

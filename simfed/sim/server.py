@@ -182,7 +182,7 @@ class Simulation:
             self._world.gather(stop_requested)
         at_once = self._aggregator.mode.at_once(len(self._population))
         try:
-            with self._total, _fewer_collections(at_once):
+            with self._total, _collect_less_often(at_once):
                 self._env.run(until=self._env.process(self._play()))
         except Exception as error:
             if self._env.peek() == math.inf and isinstance(self._world, Clock):
@@ -227,7 +227,7 @@ class Simulation:
             self._with_base.add(flight.client)
         edges = self._edges
         merged_at = (
-            self._aggregator if edges is None else edges.aggregator_of(flight.client)
+            self._aggregator if edges is None else edges.find_aggregator(flight.client)
         )
         merged_at.land(flight)
 
@@ -566,7 +566,7 @@ class HostSeconds:
 
 
 @contextmanager
-def _fewer_collections(cohort_size: int) -> Iterator[None]:
+def _collect_less_often(cohort_size: int) -> Iterator[None]:
     """Let Python look for reference cycles less often while many clients are in flight.
 
     Nothing here makes cycles, but their search visits everything alive: at 5,000

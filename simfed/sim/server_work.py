@@ -53,7 +53,7 @@ def play_work(
         round: key of the noise.
     """
     unpacking = [
-        piece for f in flights for piece in f.codec_work("decompression", f.client)
+        piece for f in flights for piece in f.make_codec_work("decompression", f.client)
     ]
     every = (*unpacking, *work)
     pieces = [piece for piece in every if device.charges(piece.quantity, piece.model)]

@@ -294,7 +294,7 @@ class TimeOnlyWorkload:
         """Return a contribution with the size that the full run's would have."""
         recorded = self._recorded
         if recorded is None:
-            _, _, k, known_bytes = self._known(task, choice)
+            _, _, k, known_bytes = self._find_known(task, choice)
             return SizedContribution(task, choice, k, known_bytes)
         size_bytes = self.tasks.uplink_bytes(task, choice)
         told = count_told(task, choice, choice.k)
@@ -304,7 +304,9 @@ class TimeOnlyWorkload:
             size_bytes, told = recorded.uplink(task, told, self.tasks.index_code)
         return SizedContribution(task, choice, choice.k, size_bytes, told)
 
-    def _known(self, task: Task, choice: Choice) -> tuple[Plan, Choice, int, float]:
+    def _find_known(
+        self, task: Task, choice: Choice
+    ) -> tuple[Plan, Choice, int, float]:
         """Return plan, choice, K and bytes of an upload, found once for all alike.
 
         Plan and choice keep their ids as long as they are here.

@@ -133,7 +133,7 @@ class Carrier(Protocol):
         """
         ...
 
-    def somebody_back(self, round: int, *, patient: bool) -> simpy.Event:
+    def await_anybody(self, round: int, *, patient: bool) -> simpy.Event:
         """Return the event of a client's coming.
 
         Raises: `RunFailed` if nobody ever does, unless `patient`.

@@ -39,7 +39,7 @@ _SCALARS = (str, int, float, bool)
 _UNFINISHED = ("running", "interrupted", "failed", "waiting")
 
 
-def _cached_table(name: str) -> cached_property[pd.DataFrame]:
+def _make_table_property(name: str) -> cached_property[pd.DataFrame]:
     """Return a property of `StudyRuns`: one table of all finished runs together."""
     return cached_property(lambda study: study.frame(name))
 
@@ -166,12 +166,12 @@ class StudyRuns:
         """Return a table of all finished runs, by its name in `TABLES`."""
         return self._concatenate(lambda run: getattr(run, table))
 
-    rounds = _cached_table("rounds")
-    participations = _cached_table("participations")
-    prototypes = _cached_table("prototypes")
-    policies = _cached_table("policies")
-    links = _cached_table("links")
-    spans = _cached_table("spans")
+    rounds = _make_table_property("rounds")
+    participations = _make_table_property("participations")
+    prototypes = _make_table_property("prototypes")
+    policies = _make_table_property("policies")
+    links = _make_table_property("links")
+    spans = _make_table_property("spans")
 
     @cached_property
     def curves(self) -> pd.DataFrame:

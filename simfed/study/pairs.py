@@ -230,8 +230,8 @@ def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
         gap: the first's measure less the second's.
         measure: theirs.
     """
-    gap = gap if measure.higher_is_better else _reverse_gap(gap)
-    better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _reverse_gap(gap))
+    gap = gap if measure.higher_is_better else _turn_round(gap)
+    better, worse, ahead = (a, b, gap) if gap.least >= 0 else (b, a, _turn_round(gap))
     text = f"{better} ends {measure.gap(ahead.least)} {measure.ahead} {worse}"
     text += "" if measure.is_share else f" in {measure.name}"
     if gap.coverage == 0:
@@ -244,6 +244,6 @@ def _describe_gap(a: str, b: str, gap: Estimate, measure: Measure) -> str:
     return f"{text} [{low}, {high}]."
 
 
-def _reverse_gap(gap: Estimate) -> Estimate:
+def _turn_round(gap: Estimate) -> Estimate:
     """Return the estimate of a difference the other way round."""
     return Estimate(-gap.most, -gap.least, -gap.high, -gap.low, gap.coverage)

@@ -206,7 +206,7 @@ class _TargetPanel:
                 is_bound = math.isnan(row["median"])
                 if before is not None:
                     dash: Any = (0, (1, 1.5)) if is_bound or before[1] else "-"
-                    self._stroke(
+                    self._draw_stroke(
                         before[0], here, color=colour, lw=1.0, ls=dash, zorder=2
                     )
                 before = here, is_bound
@@ -227,7 +227,7 @@ class _TargetPanel:
             )
         thin: Any = {"color": colour, "lw": 0.8, "zorder": 3}
         ends = self._point(at, low), self._point(at, high)
-        self._stroke(*ends, alpha=0.75, solid_capstyle="butt", **thin)
+        self._draw_stroke(*ends, alpha=0.75, solid_capstyle="butt", **thin)
         if is_bound or math.isinf(row["high"]):
             # a bound's arrow is short; that of an open interval goes to the panel's end
             tip = self._high
@@ -254,7 +254,7 @@ class _TargetPanel:
         """Return the (x, y) of a value at a place of the swept axis."""
         return (at, value) if self._upright else (value, at)
 
-    def _stroke(
+    def _draw_stroke(
         self, start: tuple[float, float], end: tuple[float, float], **look: Any
     ) -> None:
         self.ax.plot(*zip(start, end, strict=True), **look)

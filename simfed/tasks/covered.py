@@ -143,7 +143,7 @@ def find_uncovered(scenario: Scenario, level: Coverage) -> Iterator[InputError]:
             got=got,
             problem=f"no theorem is known to cover {kind} {got!r} at level {level}",
             hint=f'of your own: privacy = ("{level}",), as its page says'
-            if got in registry(kind).foreign_parts()
+            if got in registry(kind).list_foreign_parts()
             else None,
         )
 

@@ -62,7 +62,7 @@ def require_accountant() -> None:
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
+def _silence_orders() -> Iterator[None]:
     """Keep the library from warning of orders that it passes over."""
     logger = logging.getLogger("absl")
     level = logger.level
@@ -87,7 +87,7 @@ def compute_divergences(rate: float, noise: float) -> tuple[Floats, Floats]:
     if rate < 1:
         event = dp_accounting.PoissonSampledDpEvent(rate, event)
     accountant = RdpAccountant()
-    with _quiet():
+    with _silence_orders():
         accountant.compose(event)
     return accountant.orders, accountant.rdp
 
@@ -110,7 +110,7 @@ def compute_epsilon(rate: float, noise: float, times: int, delta: float) -> floa
     orders, divergences = compute_divergences(rate, noise)
     from dp_accounting import rdp
 
-    with _quiet():
+    with _silence_orders():
         return float(rdp.compute_epsilon(orders, times * divergences, delta)[0])
 
 
@@ -285,10 +285,10 @@ class Account:
             "amplified": self.amplified,
         }
 
-    def _epsilon(self, rate: float, noise: float, times: int) -> float:
+    def _compute_epsilon(self, rate: float, noise: float, times: int) -> float:
         return compute_epsilon(rate, noise, times, self._privacy.spent_delta)
 
-    def _worst(self) -> Iterable[tuple[float, float, int]]:
+    def _list_worst(self) -> Iterable[tuple[float, float, int]]:
         """Yield (rate, divisor of the noise, times) of what may be spent in all rounds.
 
         The largest ε of them is held to the target.
@@ -300,12 +300,12 @@ class Account:
         target = self._privacy.target
         assert target is not None
         least = min(1e-2, most)
-        for rate, halved, times in self._worst():
+        for rate, halved, times in self._list_worst():
 
             def spent(
                 noise: float, r: float = rate, h: float = halved, n: int = times
             ) -> float:
-                return self._epsilon(r, noise / h, n)
+                return self._compute_epsilon(r, noise / h, n)
 
             if spent(least) <= target.epsilon:
                 continue
@@ -354,9 +354,9 @@ class _ClientAccount(Account):
         return self.of_client(-1, max(self._times.values(), default=0))
 
     def of_client(self, client: int, times: int) -> float:
-        return self._epsilon(self._rate, self.noise.total / self._halved, times)
+        return self._compute_epsilon(self._rate, self.noise.total / self._halved, times)
 
-    def _worst(self) -> Iterable[tuple[float, float, int]]:
+    def _list_worst(self) -> Iterable[tuple[float, float, int]]:
         yield self._rate, self._halved, self._scenario.rounds
 
 
@@ -383,23 +383,25 @@ class _SampleAccount(Account):
 
     def of_client(self, client: int, times: int) -> float:
         parts = self._parts(client)
-        return self._epsilon(1 / parts, self.noise.total, times * self._steps(parts))
+        return self._compute_epsilon(
+            1 / parts, self.noise.total, times * self._count_steps(parts)
+        )
 
     def _parts(self, client: int) -> int:
         return count_epoch_steps(
             self._samples_of(client), self._scenario.training.batch_size
         )
 
-    def _steps(self, parts: int) -> int:
+    def _count_steps(self, parts: int) -> int:
         training = self._scenario.training
         return training.local_steps or (training.local_epochs or 1) * parts
 
-    def _worst(self) -> Iterable[tuple[float, float, int]]:
+    def _list_worst(self) -> Iterable[tuple[float, float, int]]:
         distinct = {
             self._parts(client) for client in range(self._scenario.client_count)
         }
         for parts in sorted(distinct):
-            yield 1 / parts, 1.0, self._scenario.rounds * self._steps(parts)
+            yield 1 / parts, 1.0, self._scenario.rounds * self._count_steps(parts)
 
 
 def _round_up(value: float) -> float:

@@ -39,7 +39,7 @@ from simfed.ground.records import make
 from simfed.ground.seeding import Streams
 from simfed.ground.story import OwnStory
 from simfed.ground.vocabulary import ModelFacts
-from simfed.policy import Context, Policy, Pull, policy_maker, reads_context
+from simfed.policy import Context, Policy, Pull, prepare_policies, reads_context
 from simfed.scenario import Scenario
 from simfed.scenario.model import ClientGroup
 from simfed.tasks.epochs import LocalEpochs
@@ -212,7 +212,7 @@ class Tasks:
             return make(Task, (round, client, who, plan, model_version, size, None, ()))
         return self.as_sent(Task(round, client, who, plan, model_version, 0.0, held))
 
-    def weights_down(self, who: Who, round: int) -> dict[str, Field]:
+    def list_weights_down(self, who: Who, round: int) -> dict[str, Field]:
         """Return the fields of weights that a client is sent in `round`.
 
         They hang on no device, so `who` may lack what hangs on a round.
@@ -309,7 +309,7 @@ class Tasks:
 
     def _make_unpacking(self, task: Task, field: Field, times: int) -> Work:
         k, choice = self.change_entries(field), self.change_choice
-        return codec_work(
+        return make_codec_work(
             "decompression", task.who, field, choice, k, times=times, name=choice.label
         )
 
@@ -501,9 +501,9 @@ class Tasks:
             return
         for name in self.setting.prototypes:
             who = self.first_of(name)
-            for field in self.weights_down(who, round).values():
+            for field in self.list_weights_down(who, round).values():
                 k, choice = self.change_entries(field), self.change_choice
-                yield codec_work(
+                yield make_codec_work(
                     "compression",
                     who,
                     field,
@@ -526,7 +526,7 @@ def count_told(task: Task, choice: Choice, k: int) -> int | None:
     return choice.codec.count_told(field.entries, k, field.layout_of(task.who))
 
 
-def codec_work(
+def make_codec_work(
     quantity: str,
     who: Who,
     field: Field,
@@ -572,7 +572,7 @@ def make_policy_maker(scenario: Scenario, group: ClientGroup) -> Callable[[], Po
     """
     spec = scenario.policy_of_group(group)
     among = spec.learns and not spec.sets_k
-    return policy_maker(
+    return prepare_policies(
         spec.kind,
         scenario.compression.choices,
         reward_range=spec.reward.bounds,

@@ -60,7 +60,7 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
     Raises:
         AssertionError: at the first clause that it breaks, in one sentence.
     """
-    with no_global_randomness(), _method_world(cls, options) as scenario:
+    with no_global_randomness(), _make_method_world(cls, options) as scenario:
         method = scenario.method.made
         require(isinstance(method, Method), f"a Method, got {method!r}")
         again = cls(**method.options)
@@ -80,7 +80,7 @@ def check_method(cls: Callable[..., Method], **options: object) -> None:
 
 
 @contextmanager
-def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
+def _make_method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
     """Yield a scenario of the method, whose parts have names while it is checked.
 
     Args:
@@ -89,9 +89,9 @@ def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
     """
     parts = {
         "method": cls,
-        "dataset": _noise_images,
-        "narrow": _normed_net(2),
-        "wide": _normed_net(3),
+        "dataset": _make_noise_images,
+        "narrow": _make_normed_net(2),
+        "wide": _make_normed_net(3),
     }
     names = {key: f"checked {key}" for key in parts}
     kinds = {key: key if key in ("method", "dataset") else "model" for key in parts}
@@ -122,7 +122,7 @@ def _method_world(cls: Any, options: dict[str, Any]) -> Iterator[Scenario]:
             registry(kinds[key]).remove(names[key])
 
 
-def _noise_images() -> Any:
+def _make_noise_images() -> Any:
     """Return ninety-six noise images of 6 × 6 pixels, in three classes."""
     from simfed.learn.data import Dataset
 
@@ -140,7 +140,7 @@ def _noise_images() -> Any:
     )
 
 
-def _normed_net(width: int) -> Callable[..., Any]:
+def _make_normed_net(width: int) -> Callable[..., Any]:
     """Return the factory of a convolution with batch norm and a linear layer.
 
     It is a model with running statistics.

@@ -311,7 +311,7 @@ def _files_are_what_was_written(facts: RunColumns) -> Broken:
             pass
     for damage in CheckpointFolder(
         path / "checkpoint", str(manifest.get("id", ""))
-    ).damages():
+    ).list_damages():
         yield str(damage).removeprefix(f"{path}/")
 
 
@@ -351,7 +351,7 @@ def _manifest_is_that_of_the_scenario(facts: RunColumns) -> Broken:
 def _columns_are_those_of_the_format(facts: RunColumns) -> Broken:
     """Check names, types and the order of columns in the files."""
     for table in TABLES:
-        written, schema = facts.run.schema_in_file(table), facts.run.table(table).schema
+        written, schema = facts.run.read_schema(table), facts.run.table(table).schema
         strange = [name for name in written.names if name not in schema.names]
         if strange:
             yield f"{table}.parquet: a column that no run writes, {strange[0]!r}"

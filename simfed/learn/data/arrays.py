@@ -63,7 +63,7 @@ class Arrays:
             InputError: It is no zip archive, or unpacks to more than `MOST_FILE_BYTES`.
         """
         self.path = path
-        with self._opened() as archive:
+        with self._open_archive() as archive:
             sizes = {info.filename: info.file_size for info in archive.infolist()}
         total = sum(sizes.values())
         if total > MOST_FILE_BYTES:
@@ -84,17 +84,19 @@ class Arrays:
             InputError: Objects or other types than numbers and texts, or fewer bytes
                 than the header announces.
         """
-        with self._opened() as archive, archive.open(f"{name}.npy") as file:
-            return self._header(file, name)
+        with self._open_archive() as archive, archive.open(f"{name}.npy") as file:
+            return self._read_header(file, name)
 
     def read(self, name: str) -> np.ndarray:
         """Return an array as a whole, checked as `header` does."""
-        with self._opened() as archive, archive.open(f"{name}.npy") as file:
-            self._header(file, name)
+        with self._open_archive() as archive, archive.open(f"{name}.npy") as file:
+            self._read_header(file, name)
             file.seek(0)
             return np.asarray(np.lib.format.read_array(file, allow_pickle=False))
 
-    def _header(self, file: IO[bytes], name: str) -> tuple[tuple[int, ...], np.dtype]:
+    def _read_header(
+        self, file: IO[bytes], name: str
+    ) -> tuple[tuple[int, ...], np.dtype]:
         """Return shape and type of the open array `file`; see `header`."""
         where = f"{self.path}: {name}"
         version = np.lib.format.read_magic(file)
@@ -114,7 +116,7 @@ class Arrays:
         return shape, dtype
 
     @contextmanager
-    def _opened(self) -> Iterator[zipfile.ZipFile]:
+    def _open_archive(self) -> Iterator[zipfile.ZipFile]:
         """Open the archive; what zipfile and NumPy raise becomes an `InputError`."""
         try:
             with open_file(self.path) as file, zipfile.ZipFile(file) as archive:
@@ -213,8 +215,10 @@ class NpzReader(Reader):
         parts = ("train", "test") if self._has_test else ("train",)
         names = self.arrays.names
         owned = [f"owner_{part}" for part in parts if "owner_train" in names]
-        owners = [self._column(name, "owner") for name in owned if name in names]
-        targets = [self._column(f"y_{part}", "target") for part in parts]
+        owners = [
+            self._flatten_column(name, "owner") for name in owned if name in names
+        ]
+        targets = [self._flatten_column(f"y_{part}", "target") for part in parts]
         places = tuple(f"{self.arrays.path}: y_{part}" for part in parts)
         classes: tuple[str, ...] = ()
         if self._task == "classification" and targets[0].dtype.kind in "iub":
@@ -234,7 +238,7 @@ class NpzReader(Reader):
             layout=self._layouts["train"],
         )
 
-    def _column(self, name: str, thing: str) -> np.ndarray:
+    def _flatten_column(self, name: str, thing: str) -> np.ndarray:
         """Return an array (n,) or (n, 1) as (n,).
 
         `thing` is what a row of it is, for errors.

@@ -94,16 +94,16 @@ class TorchvisionReader(Reader):
     def _sets(self) -> tuple[Arrays, Arrays]:
         """The training and the test set."""
         if self._name not in _CIFAR:
-            return read_mnist({name: self._content(name) for name in _MNIST})
+            return read_mnist({name: self._read_content(name) for name in _MNIST})
         labels = b"labels" if self._name == "CIFAR10" else b"fine_labels"
         return read_cifar(
             {
-                name: convert_cifar_pickle(self._content(source), labels)
+                name: convert_cifar_pickle(self._read_content(source), labels)
                 for name, source in _CIFAR[self._name][1].items()
             }
         )
 
-    def _content(self, name: str) -> bytes:
+    def _read_content(self, name: str) -> bytes:
         """Return a file's content, unpacked where it lies there gzipped.
 
         Raises:
@@ -142,7 +142,9 @@ class TorchvisionReader(Reader):
         return self._sets[int(test)][0]
 
     @override
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def compute_scaling(
+        self, rows: np.ndarray
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         return _SCALES[self._name]
 
 

@@ -89,7 +89,7 @@ class LeafReader(Reader):
     @override
     def outline(self) -> Outline:
         targets = [
-            self._following(*read) if self._is_text else np.array(read[1])
+            self._list_next_characters(*read) if self._is_text else np.array(read[1])
             for read in self._read
         ]
         owners = [np.array(names) for *_, names in self._read]
@@ -102,7 +102,7 @@ class LeafReader(Reader):
             tokens=self._is_text,
         )
 
-    def _following(
+    def _list_next_characters(
         self, samples: list[Any], targets: list[Any], owners: list[str]
     ) -> NDArray[np.int64]:
         """Return for each character of the samples the next one, (n, length).

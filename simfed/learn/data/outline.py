@@ -92,7 +92,7 @@ def put_channels_first(shape: tuple[int, ...], layout: str) -> tuple[int, ...]:
 class Reader(Protocol):
     """Reads one kind of files.
 
-    A base class, too: `scaling` is that of any images and numbers.
+    A base class, too: `compute_scaling` is that of any images and numbers.
     """
 
     def outline(self) -> Outline:
@@ -107,7 +107,9 @@ class Reader(Protocol):
         """
         ...
 
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def compute_scaling(
+        self, rows: np.ndarray
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         """Return mean and sd per channel of training samples.
 
         By default those of any images, and none of numbers, which are used as they are.

@@ -360,7 +360,7 @@ def _read_dataset(data: DatasetSpec, stamp: Stamp) -> Dataset:
         tests = reader.samples(test=True)
     else:
         samples, tests = samples[labels.train_rows], samples[labels.test_rows]
-    mean, sd = reader.scaling(samples)
+    mean, sd = reader.compute_scaling(samples)
     _build_reader.cache_clear()  # a table may be large
     return Dataset(
         samples,

@@ -49,7 +49,7 @@ def _list_idx_files(
     }
 
 
-def _gzipped(base: str) -> tuple[str, ...]:
+def _list_gzipped(base: str) -> tuple[str, ...]:
     """Return the addresses of the four files of MNIST's format below `base`."""
     names = _list_idx_files(0, 0, ("",) * 4)
     return tuple(f"{base}/{name}.gz" for name in names)
@@ -99,8 +99,8 @@ MNIST = Published(
         ),
     ),
     origins=(
-        _gzipped("https://ossci-datasets.s3.amazonaws.com/mnist"),
-        _gzipped("http://yann.lecun.com/exdb/mnist"),
+        _list_gzipped("https://ossci-datasets.s3.amazonaws.com/mnist"),
+        _list_gzipped("http://yann.lecun.com/exdb/mnist"),
     ),
 )
 
@@ -126,7 +126,9 @@ FASHION_MNIST = Published(
             "0402a96d92fd2663957122ceb108a494c5af83dab82d92729df917d7dec38c34",
         ),
     ),
-    origins=(_gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),),
+    origins=(
+        _list_gzipped("http://fashion-mnist.s3-website.eu-central-1.amazonaws.com"),
+    ),
 )
 
 _CIFAR_BATCHES = (*(f"data_batch_{i}" for i in range(1, 6)), "test_batch")

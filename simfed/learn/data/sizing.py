@@ -332,7 +332,7 @@ def _move_excess(table: Ints, target: Floats, stocks: Ints, most: Ints) -> Ints:
     table = table.copy()
     while ((over := table.sum(axis=0) - stocks) > 0).any():
         full, roomy = int(over.argmax()), np.flatnonzero(over < 0)
-        gains = _gain(table, target, most, full, roomy)
+        gains = _compute_gain(table, target, most, full, roomy)
         best = gains.argmax(axis=1)
         moved = 0
         for row in np.argsort(-gains.max(axis=1), kind="stable")[: over[full]]:
@@ -344,12 +344,14 @@ def _move_excess(table: Ints, target: Floats, stocks: Ints, most: Ints) -> Ints:
             moved += 1
         if not moved:
             for giving, taking in _find_way(table, most, full, roomy):
-                gain = _gain(table, target, most, giving, np.array([taking]))
+                gain = _compute_gain(table, target, most, giving, np.array([taking]))
                 table[int(gain.argmax()), [giving, taking]] += -1, 1
     return table
 
 
-def _gain(table: Ints, target: Floats, most: Ints, full: int, labels: Ints) -> Floats:
+def _compute_gain(
+    table: Ints, target: Floats, most: Ints, full: int, labels: Ints
+) -> Floats:
     """Return per row and label how much nearer a sample of `full` brings the table.
 
     Minus infinity where a row has none, or no room.

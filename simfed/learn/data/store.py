@@ -121,7 +121,7 @@ class Archive(View):
         """
         self.place = place
         check_file(place)
-        with self._readable():
+        with self._refuse_damage():
             # read from until the view is dropped
             self._tar = tarfile.open(place)  # noqa: SIM115
             self._members = {
@@ -136,13 +136,13 @@ class Archive(View):
     def read(self, path: str, limit_bytes: int) -> bytes | None:
         if path not in self._members:
             return None
-        with self._readable():
+        with self._refuse_damage():
             file = self._tar.extractfile(self._members[path])
             assert file is not None  # a regular file
             return file.read(limit_bytes + 1)
 
     @contextmanager
-    def _readable(self) -> Iterator[None]:
+    def _refuse_damage(self) -> Iterator[None]:
         """Turn what reading a damaged archive raises into an `InputError`."""
         try:
             yield

@@ -58,7 +58,7 @@ class DiskTable(NamedTuple):
 
 
 @contextmanager
-def _readable(path: str, kind: str) -> Iterator[None]:
+def _refuse_damage(path: str, kind: str) -> Iterator[None]:
     """Turn what pyarrow raises in the block into an `InputError`.
 
     Args:
@@ -109,7 +109,7 @@ def open_parquet_files(paths: Sequence[str]) -> DiskTable:
         for path in paths:
             with open_parquet(path) as file:
                 pieces.append(file.read(columns=list(columns)))
-        with _readable(paths[0], "Parquet files of the same columns"):
+        with _refuse_damage(paths[0], "Parquet files of the same columns"):
             return pa.concat_tables(pieces)
 
     return DiskTable(paths[0], schema, rows, read)
@@ -129,7 +129,7 @@ def open_arrow_files(place: str, files: Sequence[Path]) -> DiskTable:
     tables = []
     for file in files:
         check_file(file)
-        with _readable(str(file), "an Arrow stream"):
+        with _refuse_damage(str(file), "an Arrow stream"):
             source = pa.memory_map(str(file))
             try:
                 tables.append(pa.ipc.open_stream(source).read_all())
@@ -165,7 +165,10 @@ def open_table(path: str, train: DiskTable | None = None) -> DiskTable:
     options = csv.ConvertOptions(
         strings_can_be_null=True, column_types=dict.fromkeys(texts, pa.string())
     )
-    with _readable(path, "a table in CSV with a header line"), open_file(path) as file:
+    with (
+        _refuse_damage(path, "a table in CSV with a header line"),
+        open_file(path) as file,
+    ):
         return _hold_table(path, csv.read_csv(file, convert_options=options))
 
 
@@ -256,16 +259,18 @@ class TableReader(Reader):
     @override
     def outline(self) -> Outline:
         train = self._tables[0]
-        targets = [self._plain(table, self._target) for table in self._tables]
+        targets = [self._read_plain(table, self._target) for table in self._tables]
         owners = [
-            self._plain(table, self._owner) for table in self._tables if self._owner
+            self._read_plain(table, self._owner)
+            for table in self._tables
+            if self._owner
         ]
         return Outline(
             train.place,
             self._shape(),
             targets,
             owners,
-            self._class_names(),
+            self._read_class_names(),
             target_places=tuple(
                 f"{table.place}: column {self._target}" for table in self._tables
             ),
@@ -300,7 +305,7 @@ class TableReader(Reader):
             return False
         return len(train.read([name])[name].unique()) == train.rows > 1
 
-    def _class_names(self) -> tuple[str, ...]:
+    def _read_class_names(self) -> tuple[str, ...]:
         """Return names of the target's numbers from Hugging Face's metadata."""
         import json
 
@@ -318,7 +323,7 @@ class TableReader(Reader):
     def _row_shape(self) -> tuple[int, ...]:
         """Return the shape of the first row's list or picture in the table."""
         first = self._tables[0].read([str(self._single)])[str(self._single)][:1]
-        return tuple(self._stacked(first, self._tables[0].place).shape[1:])
+        return tuple(self._stack_lists(first, self._tables[0].place).shape[1:])
 
     @cached_property
     def _layout(self) -> str:
@@ -336,9 +341,9 @@ class TableReader(Reader):
         if self._single is not None:
             shape = put_channels_first(self._row_shape, self._layout)
             return (1, *shape) if len(shape) == 2 else shape
-        return (sum(map(self._width, self._features)),)
+        return (sum(map(self._count_inputs, self._features)),)
 
-    def _width(self, name: str) -> int:
+    def _count_inputs(self, name: str) -> int:
         """Return how many inputs a column becomes."""
         return len(self._values[name]) if self._kinds[name] == "text" else 1
 
@@ -363,7 +368,7 @@ class TableReader(Reader):
             values_of[name] = sorted(values)
         return values_of
 
-    def _plain(self, table: DiskTable, name: str | None) -> np.ndarray:
+    def _read_plain(self, table: DiskTable, name: str | None) -> np.ndarray:
         """Return targets or owners of all rows, (n,): numbers or texts.
 
         Raises:
@@ -395,7 +400,7 @@ class TableReader(Reader):
         read = [table.read(self._features) for table in self._tables]
         if self._single is not None:
             stacks = [
-                self._stacked(rows[self._single], table.place)
+                self._stack_lists(rows[self._single], table.place)
                 for rows, table in zip(read, self._tables, strict=True)
             ]
             if self._layout == "channels-last":
@@ -411,14 +416,14 @@ class TableReader(Reader):
                 column = rows[name]
                 where = f"{table.place}: column {name}"
                 if self._kinds[name] == "text":
-                    codes, fill = self._coded(column, name, where, fill)
+                    codes, fill = self._encode_texts(column, name, where, fill)
                     into[np.arange(len(codes)), at + codes] = 1
                 else:
-                    into[:, at], fill = self._filled(column, where, fill)
-            at += self._width(name)
+                    into[:, at], fill = self._fill_gaps(column, where, fill)
+            at += self._count_inputs(name)
         return samples
 
-    def _coded(
+    def _encode_texts(
         self, column: pa.ChunkedArray, name: str, where: str, fill: float | None
     ) -> tuple[NDArray[np.int64], float | None]:
         """Return the place of each text among the column's values, and the fill.
@@ -446,7 +451,7 @@ class TableReader(Reader):
         )
         return codes, fill
 
-    def _filled(
+    def _fill_gaps(
         self, column: pa.ChunkedArray, where: str, fill: float | None
     ) -> tuple[NDArray[np.float64], float | None]:
         """Return a column of numbers without gaps, float64, and what fills them."""
@@ -497,7 +502,7 @@ class TableReader(Reader):
         values[missing] = fill
         return fill
 
-    def _stacked(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
+    def _stack_lists(self, column: pa.ChunkedArray, place: str) -> np.ndarray:
         """Return lists of one shape, or pictures of one size, as one array (n, …).
 
         Args:
@@ -523,14 +528,16 @@ class TableReader(Reader):
         return stacked
 
     @override
-    def scaling(self, rows: np.ndarray) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    def compute_scaling(
+        self, rows: np.ndarray
+    ) -> tuple[tuple[float, ...], tuple[float, ...]]:
         if self._single is not None:
-            return super().scaling(rows)
+            return super().compute_scaling(rows)
         mean = rows.mean(axis=0, dtype=np.float64)
         sd = rows.std(axis=0, dtype=np.float64)
         at = 0
         for name in self._features:
-            width = self._width(name)
+            width = self._count_inputs(name)
             if self._kinds[name] == "text":
                 mean[at : at + width], sd[at : at + width] = 0, 1
             at += width

@@ -150,7 +150,7 @@ def mean_losses(
     return {owner: {name: sum(each) / len(each)} for owner, each in of.items()}
 
 
-def arrived_model(server: State, arrival: Arrival, factor: float) -> Changed:
+def make_arrived_model(server: State, arrival: Arrival, factor: float) -> Changed:
     """Return a client's model: its prototype's at the server plus factor × update.
 
     It is not made: the kit adds the update where the model is used.

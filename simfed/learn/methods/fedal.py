@@ -199,7 +199,7 @@ class FedAL(Personal):
             with torch.no_grad():
                 anchored = kit.forward(who.prototype, anchor, batch.samples)
             value = F.cross_entropy(batch.logits, batch.labels)
-            return value + self.forgetting * _divergence(anchored, batch.logits)
+            return value + self.forgetting * _compute_divergence(anchored, batch.logits)
 
         keeps = self.forgetting and learned
         after, _ = kit.descend(who, round, model, loss=loss if keeps else None)
@@ -228,11 +228,13 @@ class FedAL(Personal):
         def loss(leaf: Tensor, at: Tensor) -> Tensor:
             at_leaf = {"weights": leaf, "buffers": model["buffers"]}
             logits = kit.forward(who.prototype, at_leaf, samples[at])
-            value = _divergence(down["mean"][at], logits)
+            value = _compute_divergence(down["mean"][at], logits)
             misled: Tensor = (down["feedback"][at] * logits).sum()
             value = value + self.adversarial * misled / len(at)
             if before is not None:
-                value = value + self.forgetting * _divergence(before[at], logits)
+                value = value + self.forgetting * _compute_divergence(
+                    before[at], logits
+                )
             return value
 
         batches = (
@@ -276,7 +278,7 @@ class FedAL(Personal):
             "feedback": feedback,
         }
         distances = mean_losses(
-            "distance", arrivals, [_divergence(mean, z).item() for z in logits]
+            "distance", arrivals, [_compute_divergence(mean, z).item() for z in logits]
         )
         return state, {
             name: {**distance, "discriminator_loss": loss}
@@ -338,7 +340,7 @@ class FedAL(Personal):
         return F.cross_entropy(guesses, whose)
 
 
-def _divergence(targets: Tensor, logits: Tensor) -> Tensor:
+def _compute_divergence(targets: Tensor, logits: Tensor) -> Tensor:
     """Return KL(softmax(targets) ‖ softmax(logits)), the mean over samples.
 
     Both are (n, classes); it is differentiable in the logits.

@@ -13,9 +13,9 @@ from simfed.ground.method import Arrival, Losses, Setting, State, Who, Work
 from simfed.ground.registry import Only
 from simfed.learn.methods.averaging import (
     Averaging,
-    arrived_model,
     by_prototype,
     list_logits_work,
+    make_arrived_model,
     moved,
 )
 from simfed.learn.methods.options import ABOVE_ZERO, AT_LEAST_ONE, BELOW_ONE
@@ -115,7 +115,7 @@ class FedDF(Averaging):
 
         public = kit.public(round)
         total = sum(arrival.weight for arrival in arrivals)
-        clients = [arrived_model(server, arrival, -1.0) for arrival in arrivals]
+        clients = [make_arrived_model(server, arrival, -1.0) for arrival in arrivals]
         logits = kit.logits_each(clients, round)
         mean = torch.zeros_like(logits[0])
         for arrival, its_logits in zip(arrivals, logits, strict=True):

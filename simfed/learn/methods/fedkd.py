@@ -21,8 +21,8 @@ from simfed.ground.method import (
 )
 from simfed.learn.methods.averaging import (
     Averaging,
-    arrived_model,
     list_logits_work,
+    make_arrived_model,
     merge_models,
 )
 
@@ -92,7 +92,7 @@ class FedKD(Averaging):
     def update_scale(self, kit: Kit, round: int) -> float:
         return -float(kit.rate(round))
 
-    def first_losses(self, kit: Kit, server: State) -> Losses:
+    def measure_first_losses(self, kit: Kit, server: State) -> Losses:
         """Return the losses of the first models, against which round 1 is judged.
 
         Logits of all clients are those of their prototypes, so the mean is weighted by
@@ -127,8 +127,8 @@ class FedKD(Averaging):
     ) -> tuple[State, Losses]:
         from simfed.learn.losses import mean_logits, soft_targets
 
-        factors = self._factors(kit, arrivals, round)
-        clients = map(partial(arrived_model, server), arrivals, factors)
+        factors = self._find_factors(kit, arrivals, round)
+        clients = map(partial(make_arrived_model, server), arrivals, factors)
         options, logits = kit.distillation, kit.logits_each([*clients], round)
         after, _ = super().merge(kit, server, arrivals, round)
         after, losses = kit.distil_each(
@@ -146,10 +146,10 @@ class FedKD(Averaging):
     def merged(
         self, kit: Kit, before: Values, arrivals: Sequence[Arrival], round: int
     ) -> Values:
-        factors = self._factors(kit, arrivals, round)
+        factors = self._find_factors(kit, arrivals, round)
         return merge_models(kit, before, arrivals, [1] * len(arrivals), factors)
 
-    def _factors(
+    def _find_factors(
         self, kit: Kit, arrivals: Sequence[Arrival], round: int
     ) -> list[float]:
         """Return by how much each update changes a model."""

@@ -207,7 +207,7 @@ class FedKDMutual(Ranged, Method):
         descents = {key: kit.descent(round) for key in models}
         with kit.noise(who, round):
             for positions in kit.batches(who, round):
-                samples, labels = kit.samples_at(positions)
+                samples, labels = kit.take_samples(positions)
                 leaves, logits, own_losses = {}, {}, {}
                 for key, model in models.items():
                     leaves[key] = model["weights"].clone().requires_grad_()

@@ -107,7 +107,7 @@ class FedProto(Personal):
     def check(self, setting: Setting) -> None:
         check_embeddings(setting)
 
-    def width_of(self, setting: Setting) -> int:
+    def find_width(self, setting: Setting) -> int:
         """Entries of the embeddings in which class means are compared."""
         return self.width or min(size.features for size in setting.prototypes.values())
 
@@ -116,7 +116,7 @@ class FedProto(Personal):
 
         None: they are compared as they are.
         """
-        width = self.width_of(setting)
+        width = self.find_width(setting)
         widths = {size.features for size in setting.prototypes.values()} | {width}
         if features == width and (self.projection == "fixed" or len(widths) == 1):
             return None
@@ -124,7 +124,7 @@ class FedProto(Personal):
 
     @override
     def plan(self, setting: Setting, who: Who, round: int) -> Plan:
-        classes, entries = setting.classes, setting.classes * self.width_of(setting)
+        classes, entries = setting.classes, setting.classes * self.find_width(setting)
         work = [
             setting.training(who),
             Work("inference", who.model, who.samples, name="class means"),
@@ -133,7 +133,12 @@ class FedProto(Personal):
         if adapter is not None and self.projection == "trained":
             steps = setting.steps(who)
             work.append(
-                Work("auxiliary", self.adapter_work(adapter), setting.batch_size, steps)
+                Work(
+                    "auxiliary",
+                    self.name_adapter_work(adapter),
+                    setting.batch_size,
+                    steps,
+                )
             )
         return Plan(
             {
@@ -149,7 +154,7 @@ class FedProto(Personal):
             },
         )
 
-    def adapter_work(self, adapter: Mlp) -> str:
+    def name_adapter_work(self, adapter: Mlp) -> str:
         """Return the device profile's key of a trained adapter's steps."""
         return f"{self.name}/adapter-{adapter.shape}"
 
@@ -160,7 +165,9 @@ class FedProto(Personal):
         adapters = [
             self.adapter(setting, size.features) for size in setting.prototypes.values()
         ]
-        return {self.adapter_work(a): a.train_flops for a in adapters if a is not None}
+        return {
+            self.name_adapter_work(a): a.train_flops for a in adapters if a is not None
+        }
 
     # ---- learning --------------------------------------------------------------------
 
@@ -168,7 +175,7 @@ class FedProto(Personal):
     def begin(self, kit: Kit) -> State:
         import torch
 
-        classes, width = kit.setting.classes, self.width_of(kit.setting)
+        classes, width = kit.setting.classes, self.find_width(kit.setting)
         return {
             "means": torch.zeros(classes, width, device=kit.device),
             "known": torch.zeros(classes, device=kit.device),
@@ -180,10 +187,10 @@ class FedProto(Personal):
         if self.projection == "trained":
             adapter = self.adapter(kit.setting, who.features)
             if adapter is not None:
-                first["adapter"] = self.first_adapter(kit, who, adapter)
+                first["adapter"] = self.draw_first_adapter(kit, who, adapter)
         return first
 
-    def first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Tensor:
+    def draw_first_adapter(self, kit: Kit, who: Who, adapter: Mlp) -> Tensor:
         """Return the flat weights of the fixed projection of the client's prototype.
 
         They are drawn from the run's seed by prototype, so that all its clients have
@@ -214,7 +221,7 @@ class FedProto(Personal):
         weights: Any = own.get("adapter")
         learns = weights is not None
         if net is not None and weights is None:
-            weights = self.first_adapter(kit, who, net)
+            weights = self.draw_first_adapter(kit, who, net)
         descent = kit.descent(round)
         pulls = self.pull and bool(down["known"].any())
 

@@ -69,7 +69,7 @@ class FedTGP(FedProto):
 
     def net(self, setting: Setting) -> Mlp:
         """Return the server's net, from a vector per class to the class's prototype."""
-        width = self.width_of(setting)
+        width = self.find_width(setting)
         return Mlp((width, width, width))
 
     @override
@@ -79,9 +79,11 @@ class FedTGP(FedProto):
         means = len(arrived) * setting.classes
         size = min(self.server_batch, means)
         times = self.server_epochs * -(-means // self.server_batch)
-        return [Work("auxiliary", self.server_step(setting), size, times, "prototypes")]
+        return [
+            Work("auxiliary", self.name_server_step(setting), size, times, "prototypes")
+        ]
 
-    def server_step(self, setting: Setting) -> str:
+    def name_server_step(self, setting: Setting) -> str:
         """Return the device profile's key of the server's steps."""
         return f"{self.name}/prototypes-{self.net(setting).shape}x{setting.classes}"
 
@@ -90,10 +92,10 @@ class FedTGP(FedProto):
 
         The network's, once per step, are spread over a batch.
         """
-        distances_flops = 2 * 2 * setting.classes * self.width_of(setting)
+        distances_flops = 2 * 2 * setting.classes * self.find_width(setting)
         net_flops = 3 * setting.classes * self.net(setting).forward_flops
         per_mean = 2 * distances_flops + net_flops / self.server_batch
-        return {**super().auxiliary(setting), self.server_step(setting): per_mean}
+        return {**super().auxiliary(setting), self.name_server_step(setting): per_mean}
 
     # ---- learning --------------------------------------------------------------------
 
@@ -101,7 +103,7 @@ class FedTGP(FedProto):
     def begin(self, kit: Kit) -> State:
         import torch
 
-        classes, width = kit.setting.classes, self.width_of(kit.setting)
+        classes, width = kit.setting.classes, self.find_width(kit.setting)
         drawn = kit.generator("prototypes")
         vectors = torch.randn(classes, width, generator=drawn)
         weights = self.net(kit.setting).initial(drawn)
@@ -129,7 +131,7 @@ class FedTGP(FedProto):
         )
         counts, centres = compute_class_means(means, labels, kit.setting.classes)
         centres = centres[counts > 0]
-        most = self.margin * math.sqrt(self.width_of(kit.setting) / 512)
+        most = self.margin * math.sqrt(self.find_width(kit.setting) / 512)
         margin = min(measure_gap(centres), most)
         net, loss = self._train_prototypes(
             kit, server["net"], means, labels, weights, margin, round
@@ -216,7 +218,7 @@ class FedTGP(FedProto):
 
     def _make_prototypes(self, setting: Setting, net: Tensor) -> Tensor:
         """Return the network's vector for each class, (classes, width)."""
-        width = self.width_of(setting)
+        width = self.find_width(setting)
         split = setting.classes * width
         return self.net(setting).forward(net[split:], net[:split].view(-1, width))
 

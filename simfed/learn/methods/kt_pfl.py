@@ -72,15 +72,15 @@ class KtPfl(Answering):
             setting.public * setting.clients,
             self.coefficient_steps * len(arrived),
         )
-        return [Work("auxiliary", self._coefficients(setting), rows, steps)]
+        return [Work("auxiliary", self._name_coefficients_work(setting), rows, steps)]
 
-    def _coefficients(self, setting: Setting) -> str:
+    def _name_coefficients_work(self, setting: Setting) -> str:
         """Return the name of the work on coefficients in profiles of devices."""
         return f"kt-pfl/coefficients-{setting.classes}"
 
     def auxiliary(self, setting: Setting) -> Mapping[str, float]:
         """Return a client's target and slope: two products with everybody's logits."""
-        return {self._coefficients(setting): 4.0 * setting.classes}
+        return {self._name_coefficients_work(setting): 4.0 * setting.classes}
 
     @override
     def first(self, kit: Kit) -> State:

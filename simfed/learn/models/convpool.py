@@ -151,7 +151,8 @@ class ConvpoolPair:
             keep: Note where each maximum came from, for `backward`.
 
         Returns:
-            (n, features), and what `backward`, `backward_each` or `give_back` takes.
+            (n, features), and what `backward`, `differentiate_each` or `give_back`
+            takes.
         """
         samples = samples.float().contiguous()
         n = len(samples)
@@ -185,7 +186,7 @@ class ConvpoolPair:
             self._loops.add_lanes(lanes.data_ptr(), to.numel(), to.data_ptr())
         self.give_back(room)
 
-    def backward_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
+    def differentiate_each(self, gradient: Tensor, room: _Kept) -> list[Tensor]:
         """Return the gradients of each sample, and give the room back.
 
         A sample is a lane, so that its gradient is only kept apart.

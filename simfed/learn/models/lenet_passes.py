@@ -61,12 +61,12 @@ class LeNetPasses(Passes):
 
     @override
     def evaluating_forward(self) -> Callable[[Tensor], Tensor]:
-        return self._logits
+        return self._compute_logits
 
     @torch.inference_mode()  # views and versions need no account
-    def _logits(self, samples: Tensor) -> Tensor:
+    def _compute_logits(self, samples: Tensor) -> Tensor:
         """Return the logits of samples, without keeping anything."""
-        layers = self._layers_for(samples)
+        layers = self._get_layers(samples)
         features, room = layers.forward(samples, keep=False)
         layers.give_back(room)
         return self._classify(features)[-1]
@@ -76,10 +76,10 @@ class LeNetPasses(Passes):
     def gradient(
         self, samples: Tensor, loss: Loss, into: Tensor, *, training: bool
     ) -> Tensor:
-        layers, gradients = self._layers_for(samples), list(self.model.split(into))
+        layers, gradients = self._get_layers(samples), list(self.model.split(into))
         below = self.model.begins < self.model.parameters - self._last
         features, room = layers.forward(samples, keep=below)
-        value, gradient = self._classified(features, loss, gradients[4:], below)
+        value, gradient = self._train_classifier(features, loss, gradients[4:], below)
         if below:
             layers.backward(gradient, room, gradients[:4])
         else:
@@ -96,7 +96,7 @@ class LeNetPasses(Passes):
             outputs.append(features)
         return outputs
 
-    def _classified(
+    def _train_classifier(
         self, features: Tensor, loss: Loss, into: Sequence[Tensor], below: bool
     ) -> tuple[Tensor, Tensor]:
         """Return the loss behind the linear layers, and its gradient in the features.
@@ -119,7 +119,7 @@ class LeNetPasses(Passes):
                 break
             gradient = gradient @ weight
             if layer:
-                gradient = _relu_backward(gradient, x)
+                gradient = _undo_relu(gradient, x)
         return value, gradient
 
     @torch.inference_mode()
@@ -137,7 +137,7 @@ class LeNetPasses(Passes):
         and the compiled loops keep samples apart anyhow, so that norms cost little and
         only the shares of samples are multiplied in at the end.
         """
-        layers, n = self._layers_for(samples), len(samples)
+        layers, n = self._get_layers(samples), len(samples)
         features, room = layers.forward(samples, keep=True)
         *inputs, logits = features, *self._classify(features)
         value, gradient = objective.loss(logits, targets)
@@ -150,8 +150,8 @@ class LeNetPasses(Passes):
             linear.append((2 * layer + 4, gradient, x))
             gradient = gradient @ weight
             if layer:
-                gradient = _relu_backward(gradient, x)
-        each_gradient = layers.backward_each(gradient, room)
+                gradient = _undo_relu(gradient, x)
+        each_gradient = layers.differentiate_each(gradient, room)
         for of_parameter in each_gradient:
             squares += of_parameter.square().sum(1)
         if not (finite := squares.isfinite()).all():
@@ -171,7 +171,7 @@ class LeNetPasses(Passes):
             places[at + 1] += outer.sum(0)
         return value * n
 
-    def _layers_for(self, samples: Tensor) -> ConvpoolPair:
+    def _get_layers(self, samples: Tensor) -> ConvpoolPair:
         """Return the convolutions, made for the shape of the first samples."""
         if self._layers is None:
             self._layers = ConvpoolPair(
@@ -209,6 +209,6 @@ def _is_plain_convolution(layer: nn.Conv2d, padding: int) -> bool:
     return moves == ((5, 5), (1, 1), (padding, padding), (1, 1), 1, "zeros", True)
 
 
-def _relu_backward(gradient: Tensor, output: Tensor) -> Tensor:
+def _undo_relu(gradient: Tensor, output: Tensor) -> Tensor:
     """Return the gradient before ReLU, as PyTorch computes it from the output."""
     return torch.ops.aten.threshold_backward(gradient, output, 0)

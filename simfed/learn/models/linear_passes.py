@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from typing_extensions import override
 
 from simfed.learn.flat import FlatModel, make_rows
-from simfed.learn.losses import cross_entropies
+from simfed.learn.losses import compute_cross_entropies
 from simfed.learn.models.linear import LogisticRegression, Perceptron
 from simfed.learn.objective import Objective
 from simfed.learn.passes import Loss, Passes
@@ -167,7 +167,7 @@ class LinearPasses(Passes):
         value, gradient = loss(logits[0])
         gradients = torch.empty_like(rows)
         gradient = gradient.to(logits.dtype)[None]
-        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
+        for layer, x, outer in self._list_output_gradients(rows, inputs, gradient):
             layer.give_gradients(outer, x, gradients)
             if layer.start <= (begins := self.model.begins):
                 break
@@ -193,7 +193,7 @@ class LinearPasses(Passes):
         value, gradient = objective.loss(logits[0], targets)
         gradient = n * gradient.to(logits.dtype)[None]
         layers, squares = [], into.new_zeros(n)
-        for layer, x, outer in self._output_gradients(rows, inputs, gradient):
+        for layer, x, outer in self._list_output_gradients(rows, inputs, gradient):
             squares += outer[0].square().sum(1) * (x[0].square().sum(1) + layer.biased)
             layers.append((layer, x, outer))
         if not (finite := squares.isfinite()).all():
@@ -215,8 +215,8 @@ class LinearPasses(Passes):
         self, weights: Tensor, samples: Tensor, labels: Tensor, into: Tensor | float
     ) -> Tensor:
         inputs, logits = self._forward_rows(weights, samples.flatten(2))
-        values, gradient = cross_entropies(logits, labels)
-        for layer, x, outer in self._output_gradients(weights, inputs, gradient):
+        values, gradient = compute_cross_entropies(logits, labels)
+        for layer, x, outer in self._list_output_gradients(weights, inputs, gradient):
             if isinstance(into, Tensor):
                 layer.give_gradients(outer, x, into)
             else:
@@ -242,7 +242,7 @@ class LinearPasses(Passes):
                         block.sigmoid_()
         return inputs, x
 
-    def _output_gradients(
+    def _list_output_gradients(
         self, rows: Tensor, inputs: Sequence[Tensor], gradient: Tensor
     ) -> Iterator[tuple[_Linear, Tensor, Tensor]]:
         """Yield each layer, from the last, with its input and its output's gradient.

@@ -9,12 +9,14 @@ from torch import Tensor, nn
 from simfed.learn.facts import check_image_shape
 
 
-def _conv(inputs: int, outputs: int, kernel: int, stride: int = 1) -> nn.Conv2d:
+def _make_convolution(
+    inputs: int, outputs: int, kernel: int, stride: int = 1
+) -> nn.Conv2d:
     """Return a convolution without bias that keeps height and width at stride 1."""
     return nn.Conv2d(inputs, outputs, kernel, stride, padding=kernel // 2, bias=False)
 
 
-def _group_norm(channels: int) -> nn.Module:
+def _make_group_norm(channels: int) -> nn.Module:
     return nn.GroupNorm(32, channels)
 
 
@@ -28,15 +30,17 @@ class _BasicBlock(nn.Module):
         self, inputs: int, outputs: int, stride: int, norm: Callable[[int], nn.Module]
     ) -> None:
         super().__init__()
-        self.conv1 = _conv(inputs, outputs, 3, stride)
+        self.conv1 = _make_convolution(inputs, outputs, 3, stride)
         self.norm1 = norm(outputs)
-        self.conv2 = _conv(outputs, outputs, 3)
+        self.conv2 = _make_convolution(outputs, outputs, 3)
         self.norm2 = norm(outputs)
         same = inputs == outputs and stride == 1
         self.shortcut = (
             nn.Identity()
             if same
-            else nn.Sequential(_conv(inputs, outputs, 1, stride), norm(outputs))
+            else nn.Sequential(
+                _make_convolution(inputs, outputs, 1, stride), norm(outputs)
+            )
         )
         self.relu = nn.ReLU(inplace=True)
 
@@ -64,7 +68,7 @@ class ResNet18(nn.Module):
         super().__init__()
         channels, _, _ = check_image_shape(self.name, input_shape, 1)
         norm = type(self).norm_of
-        self.stem = _conv(channels, 64, 3)
+        self.stem = _make_convolution(channels, 64, 3)
         self.norm = norm(64)
         self.relu = nn.ReLU(inplace=True)
         blocks: list[nn.Module] = []
@@ -95,7 +99,7 @@ class ResNet18GN(ResNet18):
     """
 
     name = "resnet18-gn"
-    norm_of = staticmethod(_group_norm)
+    norm_of = staticmethod(_make_group_norm)
 
 
 class _PreActivationBlock(nn.Module):
@@ -107,11 +111,11 @@ class _PreActivationBlock(nn.Module):
     def __init__(self, inputs: int, outputs: int, stride: int) -> None:
         super().__init__()
         self.norm1 = nn.BatchNorm2d(inputs)
-        self.conv1 = _conv(inputs, outputs, 3, stride)
+        self.conv1 = _make_convolution(inputs, outputs, 3, stride)
         self.norm2 = nn.BatchNorm2d(outputs)
-        self.conv2 = _conv(outputs, outputs, 3)
+        self.conv2 = _make_convolution(outputs, outputs, 3)
         self.projection = (
-            None if inputs == outputs else _conv(inputs, outputs, 1, stride)
+            None if inputs == outputs else _make_convolution(inputs, outputs, 1, stride)
         )
         self.relu = nn.ReLU(inplace=True)
 
@@ -132,7 +136,7 @@ class WResNet40x2(nn.Module):
     def __init__(self, input_shape: tuple[int, ...], classes: int) -> None:
         super().__init__()
         channels, _, _ = check_image_shape("wresnet40-2", input_shape, 1)
-        self.stem = _conv(channels, 16, 3)
+        self.stem = _make_convolution(channels, 16, 3)
         blocks: list[nn.Module] = []
         inputs = 16
         for outputs, stride in ((32, 1), (64, 2), (128, 2)):

@@ -191,9 +191,17 @@ def fit_noise(factors: Floats, steps: Floats | None = None) -> Measured:
             return law
         shared, per_step = _split_scatter(np.log(factors), steps)
         return replace(law, log_sd=shared, per_step=per_step)
-    return Measured(
-        0.0, quantiles=tuple(np.quantile(factors, np.linspace(0, 1, _QUANTILES)))
-    )
+    return take_quantiles(factors)
+
+
+def take_quantiles(factors: Floats) -> Measured:
+    """Return the law that draws from these factors, straight between their quantiles.
+
+    >>> take_quantiles(np.array([0.5, 1.5])).mean()
+    1.0
+    """
+    at = np.linspace(0, 1, _QUANTILES)
+    return Measured(0.0, quantiles=tuple(np.quantile(factors, at).tolist()))
 
 
 def _split_scatter(log: Floats, steps: Floats) -> tuple[float, float]:

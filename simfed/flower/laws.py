@@ -25,7 +25,7 @@ from itertools import combinations, pairwise
 import numpy as np
 
 from simfed.calibrate.fit import fit_relative
-from simfed.device.noise import Measured, fit_noise
+from simfed.device.noise import Measured, take_quantiles
 from simfed.flower.workfile import (
     KindLaw,
     LawError,
@@ -47,7 +47,7 @@ _MOST_FACTORS = 3
 _MOST_TEXTS = 12
 """Different values of a text that tells kinds apart; more are names and dates."""
 _SCATTER_FROM = 20
-"""Messages from which their scatter is fitted; fewer give a standard deviation
+"""Messages from which scatter is their quantiles; fewer give a standard deviation
 alone."""
 _LEAST_EFFECT = 0.05
 """The least change of a kind's seconds, in log and over all its sizes, that makes a
@@ -359,9 +359,13 @@ def _fit_kind(
 
 
 def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
-    """Return a law of scatter as a profile writes it; empty from too few messages."""
+    """Return scatter as a profile writes it; empty from too few messages.
+
+    Nodes that are unlike in what nobody sees, such as one that trains for twice the
+    epochs, make two heaps, which no law of scatter has: so it is quantiles.
+    """
     if len(factors) >= _SCATTER_FROM:
-        return fit_noise(factors).written()
+        return take_quantiles(factors).written()
     if len(factors) < 3:
         return {}
     return Measured(float(np.std(np.log(factors)))).written()
@@ -391,8 +395,13 @@ class _Sample:
 
     @property
     def seconds(self) -> float:
-        """Their mean, without what a collector of garbage took once."""
-        return float(self.times[self.times <= 1.5 * np.median(self.times)].mean())
+        """Their mean, without what a collector of garbage took once.
+
+        Several that take longer are unlike nodes, and count.
+        """
+        *others, last = np.sort(self.times)
+        once = len(others) > 1 and last > 1.5 * others[-1]
+        return float(np.mean(others if once else self.times))
 
 
 def _gather_samples(rows: Sequence[MessageRow], names: Sequence[str]) -> list[_Sample]:
@@ -417,10 +426,10 @@ def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
     By how far the law is off is no chance, and would be drawn anew for every message.
     Where few are alike it is around the law.
     """
-    alike = [sample.times for sample in samples if len(sample.times) > 2]
+    alike = [s.times / s.seconds for s in samples if len(s.times) > 2]
     if sum(map(len, alike)) < len(around_law) / 2:
         return around_law
-    return np.concatenate([times / np.median(times) for times in alike])
+    return np.concatenate(alike)
 
 
 # ---- terms by whole plays left out -------------------------------------------------
@@ -433,7 +442,7 @@ class _Verdict:
     unseen: Floats
     """Seconds of each sample, by the law that has not seen its play."""
     rows: Floats
-    """Errors of each message, in log."""
+    """Squared errors of each message, in log: unlike nodes hide no bias in them."""
     sums: Floats
     """Errors of each play's sum, in log."""
     score: float
@@ -509,7 +518,7 @@ class _Fitter:
             rows = [float(np.abs(off[mask]).mean()) for mask in masks]
             self._judged[key] = _Verdict(
                 predicted,
-                np.abs(np.repeat(off, self.counts) - self._around),
+                (np.repeat(off, self.counts) - self._around) ** 2,
                 np.abs(sums),
                 float(np.mean([*np.abs(sums), *rows])),
             )
@@ -647,11 +656,20 @@ def _list_tiers(
     heads += [f"1 / {over}" for over in shrink]
     if not amounts and "-" in of_nodes:  # what nodes share among them
         heads += ["1 / nodes", *(f"1 / nodes / {over}" for over in shrink)]
-    yield [
-        " * ".join(parts)
+    factors = [
+        [head, *some][not head :]
         for some in products
-        for parts in ([*([head] if head else []), *some] for head in (*heads, ""))
-        if parts and not set(some) & _find_divisors(parts[0])
+        for head in (*heads, "")
+        if (head or some) and not set(some) & _find_divisors(head)
+    ]
+    yield [" * ".join(parts) for parts in factors]
+    # rows beyond a cache, trees that are deeper: one factor once more
+    powers = {*grow, *amounts}
+    yield [
+        " * ".join((*parts, part))
+        for parts in factors
+        for part in parts
+        if part in powers
     ]
     yield [" * ".join((name, *some)) for some in products for name in varied]
     yield [f"{name} * {amount}" for name in varied for amount in amounts]

@@ -114,7 +114,7 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to(cost, off):
         assert price(values) == expected
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
-    assert law.noise.log_sd == pytest.approx(off, rel=0.3)
+    assert np.log(law.noise.quantiles).std() == pytest.approx(off, rel=0.3)
     assert law.ranges["num_examples"] == (50.0, 230.0)
     assert "train_loss" not in law.ranges
 
@@ -195,7 +195,37 @@ def test_how_far_a_law_is_off_is_not_drawn_as_chance():
     ]
     (law,) = fit_kinds(rows)
     assert law.error.worst > 0.2
-    assert law.noise.log_sd == pytest.approx(0.02, rel=0.3)
+    assert np.log(law.noise.quantiles).std() == pytest.approx(0.02, rel=0.3)
+
+
+def test_unlike_nodes_hide_no_term_and_scatter_in_two_heaps():
+    """Every second node trains for twice the epochs, which no message says."""
+
+    rows = [
+        row(
+            play,
+            nodes,
+            (1 + node % 2)
+            * seconds(800 // nodes, own["local-epochs"], own["batch-size"]),
+            own,
+            num_examples=800 // nodes,
+        )
+        for play, (nodes, changes) in enumerate(PLAYS)
+        for own in [{**CONFIG, **changes}]
+        for node in [*range(nodes)] * 3
+    ]
+    (law,) = fit_kinds(rows[1:])
+    values = {"num_examples": 100, "local_epochs": 3, "batch_size": 16, "nodes": 8}
+    expected = pytest.approx(1.5 * seconds(100, 3, 16), rel=0.05)
+    assert read_arithmetic(law.seconds)(values) == expected
+    assert law.noise.quantiles[-1] / law.noise.quantiles[0] == pytest.approx(2, rel=0.1)
+
+
+def test_a_size_may_come_in_twice():
+    """Trees cost the more the deeper they are, rows that leave a cache as well."""
+    (law,) = fit_kinds(played(lambda n, epochs, _: 1e-3 * n * epochs**2, scatter=0.01))
+    values = {"num_examples": 100, "local_epochs": 3, "batch_size": 32, "nodes": 6}
+    assert read_arithmetic(law.seconds)(values) == pytest.approx(0.9, rel=0.05)
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -360,7 +390,7 @@ def test_a_work_file_is_read_as_it_was_written(work, tmp_path):
     ("change", "where"),
     [
         (("seconds: ", "seconds: open('x') + "), "kinds[0].seconds"),
-        (("log_sd", "log_sds"), "kinds[0].scatter"),
+        (("quantiles", "quantile"), "kinds[0].scatter"),
         (("\nkinds:", "\nknids:"), "kinds"),
     ],
 )

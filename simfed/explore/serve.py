@@ -223,7 +223,10 @@ def serve(world: ExploredWorld, port: int, say: Callable[[str], None]) -> None:
     with listener:
         token = secrets.token_urlsafe(16)
         app = build_app(world, token)
-        config = uvicorn.Config(app, log_level="warning", access_log=False)
+        # without its configuration, which would close the handlers of everybody's logs
+        config = uvicorn.Config(
+            app, log_config=None, log_level="warning", access_log=False
+        )
         listener.listen()  # whoever follows the address at once waits a moment
         say(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/")
         with contextlib.suppress(KeyboardInterrupt):

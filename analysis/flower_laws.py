@@ -81,13 +81,13 @@ class Row(NamedTuple):
     law_s: float
     metered_s: float | None
     """None: metered computing refuses, or does not tell rounds apart."""
-    refused: str = ""
+    refused: str
     """Why metered computing refuses."""
-    busy_law_s: float | None = None
-    """By the law that was found beside a busy loop."""
-    differ: float | None = None
+    busy_law_s: float | None
+    """By the law that was found beside a busy loop; None: there is none."""
+    differ: float
     """By how much the plays of Flower's engine differ: most over least, less 1."""
-    machine: float | None = None
+    machine: float
     """By how much the two least times of a play differed as the law was found."""
     unseen: float | None = None
     """By how much the law was off, at worst, on plays that it had not seen."""
@@ -263,10 +263,12 @@ def make_rows(out: Path) -> list[Row]:
     processor = build_processor(DeviceSpec(profile="p"), load_profile(PROFILE))
     for path in sorted(out.glob("*.work.yaml")):
         app = path.name.removesuffix(".work.yaml")
-        busy = out / f"{app}-busy.work.yaml"
-        if not busy.exists():  # it is the law of the busy machine itself
+        if app.endswith("-busy"):
             continue
-        laws = load_work(path), load_work(busy)
+        busy = out / f"{app}-busy.work.yaml"
+        laws = {"law": load_work(path)}
+        if busy.exists():
+            laws["busy"] = load_work(busy)
         for number in range(3):
             plays: dict[str, Played] = {
                 repeat: pickle.loads(kept.read_bytes())
@@ -281,16 +283,15 @@ def make_rows(out: Path) -> list[Row]:
 def compare(
     app: str,
     plays: Mapping[str, Played],
-    laws: tuple[WorkFile, WorkFile],
+    laws: Mapping[str, WorkFile],
     processor: Processor,
 ) -> list[Row]:
     """Return what was measured of one play beside what is charged."""
-    work = laws[0]
+    work = laws["law"]
     computing = Computing.model_construct(kind="work", start="never")
     changes, nodes, config, _ = plays[REPEATS[0]]
     prices = [
-        (name, Price(computing, config, nodes, law))
-        for name, law in zip(("law", "busy"), laws, strict=True)
+        (name, Price(computing, config, nodes, law)) for name, law in laws.items()
     ]
     nothing = HostSpent(WorkCount(), 0.0)
     sums: dict[str, dict[str, float]] = defaultdict(lambda: defaultdict(float))
@@ -335,7 +336,7 @@ def compare(
                 law_s=sums[title]["law"],
                 metered_s=metered_s,
                 refused="" if metered_s else "no operators of PyTorch",
-                busy_law_s=sums[title]["busy"],
+                busy_law_s=sums[title]["busy"] if "busy" in laws else None,
                 differ=max(times) / min(times) - 1,
                 machine=work.busy,
                 unseen=law.error.held_out_worst,
@@ -354,6 +355,8 @@ def compare(
                     measured_s=statistics.median(times),
                     law_s=max(longest["law"]),
                     metered_s=None,
+                    refused="",
+                    busy_law_s=None,
                     differ=max(times) / min(times) - 1,
                     machine=work.busy,
                 )
@@ -398,9 +401,7 @@ def is_judged(row: Row) -> bool:
 
 
 def is_calm(row: Row) -> bool:
-    if row.differ is None:  # of before 28 November 2026
-        return True
-    return row.differ < bound(row) and (row.machine or 0.0) < BUSY
+    return row.differ < bound(row) and row.machine < BUSY
 
 
 def bound(row: Row) -> float:
@@ -419,7 +420,7 @@ def list_misses(rows: Sequence[Row]) -> list[str]:
     misses = []
     for row in rows:
         where = f"{row.app}, {row.play}, {row.kind}"
-        why = f"Flower's three plays differ by {row.differ or 0.0:.0%}"
+        why = f"Flower's three plays differ by {row.differ:.0%}"
         if error_of(row) > bound(row):
             misses.append(f"{where}: off by {error_of(row):.0%}; {why}")
         if row.busy_law_s and error_of(row, row.busy_law_s) > BUSY_KIND:
@@ -431,11 +432,10 @@ def list_misses(rows: Sequence[Row]) -> list[str]:
 def page_parts() -> dict[str, str]:
     """A line per app, and the median and the worst over all."""
     whole = [row for row in read_rows() if row.share >= LEAST_SHARE]
-    rows = [row for row in whole if row.differ is None or is_judged(row)]
+    rows = [row for row in whole if is_judged(row)]
     head = ["app", "kinds: median, worst", "rounds: median, worst", "metered ×"]
     more = ["beside a busy loop", "Flower's own plays differ", "not judged"]
-    measured_so = any(row.differ is not None for row in whole)
-    table = [[*head, *(more if measured_so else [])]]
+    table = [[*head, *more]]
     for app in (*dict.fromkeys(row.app for row in whole), ""):
         own = [row for row in rows if app in ("", row.app)]
         kinds = [row for row in own if row.kind != "round"]
@@ -444,12 +444,9 @@ def page_parts() -> dict[str, str]:
         cells = [app or "**all**", *map(in_short, (kinds, rounds)), meter_span(every)]
         if app == "":
             cells[-1] = cells[-1].partition(";")[0]
-        if measured_so:
-            busy = [error_of(r, r.busy_law_s) for r in kinds if r.busy_law_s]
-            differ = [row.differ for row in every if row.differ is not None]
-            left = f"{len(every) - len(own):,} of {len(every):,}"
-            cells += [spell(busy), spell(differ), left]
-        table.append(cells)
+        busy = [error_of(r, r.busy_law_s) for r in kinds if r.busy_law_s]
+        left = f"{len(every) - len(own):,} of {len(every):,}"
+        table.append([*cells, spell(busy), spell([r.differ for r in every]), left])
     return {"flower-laws": markdown(table)}
 
 

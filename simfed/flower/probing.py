@@ -352,7 +352,10 @@ def probe(
     base = Spot(nodes, {**overrides, **lowered}, tuple(groups), f"{nodes:,} nodes")
     if plays.add(base) is None:
         why = plays.failed[0]
-        raise RunFailed(f"the app cannot be measured, as its first play failed: {why}")
+        raise RunFailed(
+            "the app cannot be measured, as its first play, of "
+            f"{nodes:,} nodes (--nodes), failed: {why}"
+        )
     found: dict[str, str] = {}
     tried: dict[Setting, int] = {}
     for setting in numbers:

@@ -399,7 +399,7 @@ def test_an_app_that_does_not_run_is_said_once(app, capsys):
     code.write_text("import no_such_module" + code.read_text())
     assert main(["flower", "measure", str(app), "--quiet"]) == 1
     said = capsys.readouterr().err
-    assert "as its first play failed: " in said
+    assert "(--nodes), failed: " in said
     assert "No module named 'no_such_module'" in said
     assert said.count("\n") == 1
     assert not (app / "app.work.yaml").exists()

@@ -173,7 +173,7 @@ def test_a_first_play_that_fails_ends_it_with_the_nodes_own_exception(tmp_path):
     app = App(trees, refuses=lambda settings: "node 1 raised KeyError: 'rows'")
     with pytest.raises(
         RunFailed,
-        match=r"its first play failed: node 1 raised "
+        match=r"failed: node 1 raised "
         r"KeyError: 'rows'",
     ):
         probed(app, tmp_path)

@@ -95,6 +95,11 @@ def world(name: str, changes: Mapping[str, Any] = {}, **more: Any) -> Scenario:
     return load_scenario(WORLDS[name], {**changes, **more})
 
 
+def groups(*changes: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return groups of one client of `tiny`, with what is different in each."""
+    return [{**TINY["clients"][0], "count": 1, **change} for change in changes]
+
+
 def play(scenario: str | Scenario, out: Path | None = None, **options: Any) -> Run:
     """Run a scenario, or the world of this name, in one process."""
     made = world(scenario) if isinstance(scenario, str) else scenario

@@ -6,16 +6,14 @@ import engine_worlds as tiny
 import numpy as np
 import pytest
 import torch
+import worlds
 
 from simfed.compress import ErrorFeedback, codec_from_spec, feedback_for
-from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.learn import HostedWorkload
 from simfed.policy import Choice
 from simfed.sim import TimeOnlyWorkload
 
-K, CLIENTS = 60, 2
-
+K = 60
 ARMS = [
     *registry("codec").names(),
     "detached-ef(random-k,weight=0)",
@@ -25,13 +23,10 @@ ARMS = [
     "ef21(top-k+fp16)",
     "layers(conv*=periodic-k@10%,fc1.weight=svd(1),*=qsgd(4))",
 ]
-LABELS = [codec_from_spec(arm).label for arm in ARMS]
-METHODS = ["fedkd", "fedprox"]
+CODECS = [codec_from_spec(arm) for arm in ARMS]
 PLAYED = [
-    (method, arm)
-    for method in METHODS
-    for arm in LABELS
-    if method == "fedkd" or not codec_from_spec(arm).moves_point
+    *(("fedkd", codec.label) for codec in CODECS),
+    *(("fedprox", codec.label) for codec in CODECS if not codec.moves_point),
 ]
 
 
@@ -40,69 +35,57 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 @pytest.fixture
 def workload():
-    """What builds a workload of one arm, closed in the end."""
-    made = []
+    """Yield a function that makes the workload of one arm."""
 
-    def build(method, arm, *, workers=1, clients=CLIENTS, **compression):
-        scenario = tiny.scenario(
-            method=method,
-            prototypes={"only": {"model": "lenet5-half"}},
-            clients=[{"count": clients, "prototype": "only", "device": "any"}],
-            dataset={"name": "mnist-mini", "public": 8 if method == "fedkd" else None},
-            policy={"kind": "uniform", "strategy": arm},
-            compression={"k": K, "index_code": "fixed", **compression},
-            training={"batch_size": 8}
-            | ({} if method == "fedkd" else {"local_steps": 1}),
-            safeguard={"rollback": None},
+    def make(method, arm):
+        made = worlds.world(
+            "tiny",
+            {
+                "method": method,
+                "dataset.public": tiny.public_of(method, 8),
+                "prototypes.a.model": "lenet5-half",
+                "policy.strategy": arm,
+                "compression": {"k": K, "index_code": "fixed"},
+                "training": {"batch_size": 8, "local_steps": 1},
+                "safeguard.rollback": None,
+            },
         )
-        data = tiny.federation(scenario, train=48, test=8)
-        made.append(HostedWorkload(scenario, Streams(3), workers=workers, data=data))
-        return made[-1]
+        return tiny.Host(made, data=tiny.federation(made, train=48, test=8))
 
-    yield build
-    for one in made:
-        one.close()
+    yield make
+    while tiny.OPEN:
+        tiny.OPEN.pop().close()
 
 
 @pytest.mark.parametrize(("method", "arm"), PLAYED)
 def test_what_is_charged_is_what_an_encoder_writes(workload, method, arm, monkeypatch):
-    work = workload(method, arm)
+    work, choice = workload(method, arm), Choice(arm, K)
     monkeypatch.setattr(work._encoder, "payloads", seen := {})
-    upload = work.execute(work.task(1, 0), Choice(arm, K))
+    upload = work.begin(1, 0, arm, K)
     size = upload.uplink_bytes()
-    work.state()
+    work.work_off()
     # sent as it is; what an encoder would make of it has the same size
     if arm == "dense":
         update = torch.zeros(upload.task.parameters)
         seen["update"] = codec_from_spec(arm).encode(update, k=K)[0]
     payload = seen["update"]
     assert size == payload.wire_bytes("fixed") == len(payload.encoded("fixed"))
-    declared = work.tasks.uplink_bytes(upload.task, Choice(arm, K))
+    declared = work.tasks.uplink_bytes(upload.task, choice)
     assert declared in (None, size)
-    if declared is not None:
-        assert (
-            TimeOnlyWorkload(work.tasks).size_bytes(upload.task, Choice(arm, K)) == size
-        )
-
-
-def first_update(workload, method):
-    """What client 0 would send of its first update if it sent everything."""
-    work = workload(method, "dense")
-    upload = work.execute(work.task(1, 0), Choice("dense", K))
-    work.state()
-    return upload.values["update"].numpy().copy()
+    if declared:
+        assert TimeOnlyWorkload(work.tasks).size_bytes(upload.task, choice) == size
 
 
 @pytest.mark.parametrize(("method", "arm"), PLAYED)
 def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(
     workload, method, arm
 ):
-    update = first_update(workload, method)
+    [update] = workload(method, "dense").sent(clients=[0])
     work = workload(method, arm)
-    work.discard(work.execute(work.task(1, 0), Choice(arm, K)))
-    residual = tiny.residual(work, 0).numpy()
-    memory = tiny.state_of(work).memories[0, "update", arm]
-    close = {"rtol": 1e-5, "atol": 1e-6 * np.abs(update).max()}
+    work.discard(work.begin(1, 0, arm, K))
+    residual = tiny.residual(work, 0)
+    memory = work.kept.memories[0, "update", arm]
+    close = {"rtol": 1e-5, "atol": 1e-6 * float(update.abs().max())}
     if isinstance(feedback_for(codec_from_spec(arm)), ErrorFeedback):
         np.testing.assert_allclose(residual, update, **close)
         return
@@ -124,12 +107,6 @@ def test_arms_take_turns_and_nothing_is_left_behind(workload, arm):
     """
     work = workload("fedkd", arm)
     for round, played in enumerate(["top-k", arm], 1):
-        work.merge(
-            round,
-            [
-                work.execute(work.task(round, c), Choice(played, K))
-                for c in range(CLIENTS)
-            ],
-        )
-        for client in range(CLIENTS):
+        work.play(round, arm=played, k=K)
+        for client in range(2):
             assert bool(tiny.residual(work, client).any()) == (played == "top-k")

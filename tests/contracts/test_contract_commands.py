@@ -5,8 +5,6 @@ are run directories, so that a new one is covered by itself. Runs are made once 
 session.
 """
 
-from __future__ import annotations
-
 import re
 import shutil
 from functools import cache
@@ -15,8 +13,8 @@ import deploy_worlds
 import pytest
 import typer.main
 import uvicorn
+import worlds
 
-import simfed
 from simfed import Interrupted
 from simfed.cli import main
 from simfed.cli.app import app
@@ -30,62 +28,29 @@ TIMES = {
 }
 CLIENTS = [
     {
-        "prototype": "only",
+        "prototype": "a",
         "device": {"profile": "x86-2core-vm", "assume": TIMES},
         "link": {"up": f"{4 / (1 + i)} Mbps", "down": "20 Mbps"},
     }
     for i in range(5)
 ]
-PUBLIC = {"name": "mnist-mini", "public": 16}
-
-
-def scenario(**changes):
-    return {
-        "name": "kind",
-        "rounds": 2,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"only": {"model": "logistic-regression"}},
-        "clients": CLIENTS,
-        "training": {"batch_size": 8, "local_steps": 1, "learning_rate": 0.05},
-        "compression": {"k": 400},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "evaluation": {"every": 1},
-        **changes,
-    }
-
-
-def every_client(**changes):
-    return {"clients": [{**client, **changes} for client in CLIENTS]}
-
-
-def fedkd(**training):
-    steps = {"batch_size": 8, "local_steps": 1, **training}
-    return {
-        "method": "fedkd",
-        "dataset": PUBLIC,
-        "policy": {"kind": "ascend", "warmup": 1},
-        "training": steps,
-    }
-
-
-ATTACKED = [{**CLIENTS[0], "attack": "sign-flip"}, *CLIENTS[1:]]
-MARKED = [{**CLIENTS[0], "attack": {"kind": "backdoor"}}, *CLIENTS[1:]]
-EDGES = {
-    "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
-    "aggregation": {"edge_servers": {"at": "edge", "merges": 2}},
+PLAIN = {
+    "clients": CLIENTS,
+    "training": {"batch_size": 8, "local_steps": 1, "learning_rate": 0.05},
+    "compression.k": 400,
+    "evaluation.every": 1,
+}
+FEDKD = {
+    "method": "fedkd",
+    "dataset.public": 16,
+    "policy": {"kind": "ascend", "warmup": 1},
 }
 BATTERY = {"kind": "battery", "capacity_j": 0.5, "charge_w": 1.0, "work_w": 20.0}
-RESTARTS = {
-    "messages": {"lost": 0.3, "tries": 2},
-    "restarts": {"between": "0.2 s", "lasts": "1 ms"},
-}
-FREE = {"assume": dict.fromkeys(TIMES, "0 s"), "profile": "x86-2core-vm"}
 PRIVATE = {"clip": 1.0, "noise": 1.0}
 
 LEARNED = {
-    "fedavg": {"participation": {"clients_per_round": 3}},
-    "fedkd": fedkd(),
+    "fedavg": {"participation.clients_per_round": 3},
+    "fedkd": FEDKD,
     "asynchronous": {
         "method": "fedasync",
         "rounds": 4,
@@ -98,90 +63,93 @@ LEARNED = {
     "deadline": {
         "aggregation": {"mode": "deadline", "deadline": "30 ms", "late": "merge"}
     },
-    "edges": EDGES,
+    "edges": {
+        "network": {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]},
+        "aggregation.edge_servers": {"at": "edge", "merges": 2},
+    },
     "attacked": {
-        "clients": ATTACKED,
-        "aggregation": {"rule": {"kind": "krum", "f": 1}},
+        "clients[0].attack": "sign-flip",
+        "aggregation.rule": {"kind": "krum", "f": 1},
     },
     "personal": {"method": "local-only"},
-    "nobody arrives": every_client(failure={"upload": 1.0}),
-    "diverged": {
-        "training": {"batch_size": 8, "local_steps": 3, "learning_rate": 1e30}
-    },
+    "nobody arrives": {"clients[*].failure.upload": 1.0},
+    "diverged": {"training.local_steps": 3, "training.learning_rate": 1e30},
 }
-"""The rest of its scenario."""
+"""What is different in its scenario."""
 
 MORE = {
-    "backdoor": {"clients": MARKED},
+    "backdoor": {"clients[0].attack": "backdoor"},
     "prototypes of classes": {"method": "fedproto"},
-    "nobody begins": every_client(failure={"download": 1.0}),
+    "nobody begins": {"clients[*].failure.download": 1.0},
     "nobody in time": {"aggregation": {"mode": "deadline", "deadline": "1 ms"}},
-    "diverged distillation": fedkd(learning_rate=1e30),
+    "diverged distillation": {**FEDKD, "training.learning_rate": 1e30},
     "empty cohorts": {
         "participation": {"clients_per_round": 1, "selection": "poisson"}
     },
-    "batteries": every_client(availability={**BATTERY, "charges_from": "00:00"}),
-    "faults": {"rounds": 4, "faults": RESTARTS},
-    "overlap": every_client(overlap={"chunks": 2}),
+    "batteries": {"clients[*].availability": {**BATTERY, "charges_from": "00:00"}},
+    "faults": {
+        "rounds": 4,
+        "faults.messages": {"lost": 0.3, "tries": 2},
+        "faults.restarts": {"between": "0.2 s", "lasts": "1 ms"},
+    },
+    "overlap": {"clients[*].overlap.chunks": 2},
 }
 NEEDS_ACCOUNTANT = {
     "private clients": {"privacy": {"level": "client", **PRIVATE}},
     "private samples": {"privacy": {"level": "sample", **PRIVATE}},
 }
+FREE = {
+    "clients[*].device.assume": dict.fromkeys(TIMES, "0 s"),
+    "clients[*].link": {},
+}
 
 
-def stopped(folder, at, why=KeyboardInterrupt):
+def play(folder, changes=PLAIN, **options):
+    worlds.play(worlds.world("tiny", {**PLAIN, **changes}), folder, **options)
+
+
+SAVED = {"rounds": 3, "checkpoint.every": 1}
+
+
+def stopped(folder, at):
     def stop(round, *_):
         if round == at:
-            raise why
+            raise KeyboardInterrupt
 
-    with pytest.raises((Interrupted, why)):
-        play(folder, checkpoint={"every": 1}, rounds=3, progress=stop)
+    with pytest.raises((Interrupted, KeyboardInterrupt)):
+        play(folder, SAVED, progress=stop)
 
 
-def killed(folder, at):
+def killed(folder):
     """What lies there at an instant is what SIGKILL leaves."""
+    whole = folder.with_name("whole")
 
     def look(round, *_):
-        if round == at:
-            shutil.copytree(folder.with_name("whole"), folder)
+        if round == 2:
+            shutil.copytree(whole, folder)
 
-    play(folder.with_name("whole"), rounds=3, progress=look, checkpoint={"every": 1})
+    play(whole, SAVED, progress=look)
 
 
 def resumed(folder):
     stopped(folder, 1)
-    play(folder, checkpoint={"every": 1}, rounds=3, resume=True)
+    play(folder, SAVED, resume=True)
 
 
 def replayed(folder):
     store = TrajectoryStore(folder.with_name("kept"))
-    play(None, rounds=3, trajectories=store)
-    play(folder, rounds=3, trajectories=store, checkpoint={"every": 1})
+    for out in (None, folder):
+        play(out, SAVED, trajectories=store)
 
 
 def deployed(folder):
-    one = {"only": {"model": "logistic-regression"}}
-    clients = [{"count": 3, "prototype": "only", "device": "x86-2core-vm"}]
     made = deploy_worlds.scenario(
-        method="fedavg", rounds=2, prototypes=one, clients=clients
+        method="fedavg",
+        rounds=2,
+        prototypes={"only": {"model": "logistic-regression"}},
+        clients=[{"count": 3, "prototype": "only", "device": "x86-2core-vm"}],
     )
     deploy_worlds.deployed(made, out=folder)
-
-
-def play(
-    folder,
-    *,
-    progress=False,
-    time_only=False,
-    resume=False,
-    trajectories=None,
-    **changes,
-):
-    options = {"time_only": time_only, "resume": resume, "progress": progress}
-    simfed.run(
-        scenario(**changes), folder, workers=1, trajectories=trajectories, **options
-    )
 
 
 KINDS = {
@@ -191,12 +159,10 @@ KINDS = {
     "deployed": deployed,
     "interrupted": lambda folder: stopped(folder, 2),
     "interrupted before a round": lambda folder: stopped(folder, 1),
-    "killed": lambda folder: killed(folder, 2),
-    "free": lambda folder: play(
-        folder, time_only=True, **every_client(device=FREE, link={})
-    ),
+    "killed": killed,
+    "free": lambda folder: play(folder, FREE, time_only=True),
     **{
-        name: lambda folder, changes=changes: play(folder, **changes)
+        name: lambda folder, changes=changes: play(folder, changes)
         for name, changes in {**LEARNED, **MORE, **NEEDS_ACCOUNTANT}.items()
     },
 }
@@ -245,16 +211,15 @@ READERS = {
 """Command → what stands before each run directory that it reads."""
 
 OPTIONS = {
-    "explore": [["--no-browser"]],
-    "timeline": [["--out", "a.json.gz"]],
-    "export": [["--to", "csv", "--out", "a.csv"]],
-    "report": [["--out", "a.html"]],
-    "calibrate fit": [["--out", "a.yaml"]],
+    "explore": ["--no-browser"],
+    "timeline": ["--out", "a.json.gz"],
+    "export": ["--to", "csv", "--out", "a.csv"],
+    "report": ["--out", "a.html"],
+    "calibrate fit": ["--out", "a.yaml"],
 }
 """What a command is also told; nothing, where it stands not here."""
 
 SLOW_OPTIONS = {
-    "explore": [["--no-browser"]],
     "timeline": [["--out", "a.png"], ["--out", "a.html"]],
     "compare": [["--out", "a.html"]],
     "verify": [["--recompute"]],
@@ -290,34 +255,24 @@ def nobody_asks(monkeypatch):
 
 
 def test_the_readers_of_runs_are_known_by_their_arguments():
-    assert {
-        "verify",
-        "timeline",
-        "report",
-        "compare",
-        "export",
-        "calibrate fit",
-    } <= set(READERS)
-    assert set(OPTIONS) | set(SLOW_OPTIONS) <= set(READERS)
-
-
-def marked(kind):
-    return [pytest.mark.privacy] if kind in NEEDS_ACCOUNTANT else []
+    assert {"verify", "compare", *OPTIONS, *SLOW_OPTIONS} <= set(READERS)
 
 
 @pytest.mark.parametrize(
     "kind",
-    [pytest.param(kind, marks=marked(kind)) for kind in KINDS if kind not in LATER],
+    [
+        *(kind for kind in KINDS if kind not in {*LATER, *NEEDS_ACCOUNTANT}),
+        *(pytest.param(kind, marks=pytest.mark.privacy) for kind in NEEDS_ACCOUNTANT),
+    ],
 )
 @pytest.mark.parametrize("command", sorted(set(READERS) - {"report"}))
 def test_a_command_is_done_or_says_why_not(command, kind, run_of, capsys, tmp_path):
-    for options in OPTIONS.get(command, [[]]):
-        check(command, options, run_of(kind), capsys, tmp_path)
+    check(command, OPTIONS.get(command, []), run_of(kind), capsys, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["fedavg", "diverged", "nobody arrives"])
 def test_a_report_is_done(kind, run_of, capsys, tmp_path):
-    assert check("report", OPTIONS["report"][0], run_of(kind), capsys, tmp_path) == 0
+    assert check("report", OPTIONS["report"], run_of(kind), capsys, tmp_path) == 0
 
 
 @pytest.mark.long
@@ -328,23 +283,16 @@ def test_a_report_is_done(kind, run_of, capsys, tmp_path):
 def test_all_that_a_command_does_is_done_or_says_why_not(
     command, kind, run_of, capsys, tmp_path
 ):
-    quick = OPTIONS.get(command, [[]]) if kind in LATER or command == "report" else []
-    for options in [*quick, *SLOW_OPTIONS.get(command, [])]:
+    quick = kind in LATER or command == "report"
+    for options in quick * [OPTIONS.get(command, [])] + SLOW_OPTIONS.get(command, []):
         check(command, options, run_of(kind), capsys, tmp_path)
 
 
 @pytest.mark.parametrize("kind", ["time-only", "killed"])
 def test_going_on_is_done_or_says_why_not(kind, run_of, capsys, tmp_path):
     folder = shutil.copytree(run_of(kind), tmp_path / "run")
-    words = [
-        "run",
-        str(folder / "scenario.yaml"),
-        "--resume",
-        "--out",
-        str(folder),
-        "--quiet",
-    ]
-    code = main([*words, "--no-figures"])
+    words = ["run", str(folder / "scenario.yaml"), "--resume", "--out", str(folder)]
+    code = main([*words, "--quiet", "--no-figures"])
     told = capsys.readouterr().err
     assert (code == 0) == (kind == "killed")
     assert code == 0 or re.fullmatch(r"simfed: [^\n]+\n", told)

@@ -1,10 +1,9 @@
 """Devices: simfed's own profiles and registered ones keep the contract."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
+import worlds
 
 import simfed
 from simfed import InputError
@@ -49,16 +48,12 @@ def test_a_registered_device_is_used_by_its_name(board, tmp_path):
 
 def test_a_run_keeps_the_profile_of_a_registered_device(board, tmp_path):
     simfed.register("device", "my-board", board)
-    scenario = simfed.load_scenario(
-        "scenarios/quickstart.yaml",
-        {
-            "rounds": 1,
-            "prototypes.small.model": "lenet5",
-            "clients[*].device": "my-board",
-            "policy": {"kind": "uniform", "strategy": "top-k"},
-        },
-    )
-    run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+    here = {
+        "clients[0].device": "my-board",
+        "prototypes.a.model": "lenet5",
+        "training.local_steps": 1,
+    }
+    run = worlds.play(worlds.world("tiny", here), tmp_path / "run", time_only=True)
     assert run.participations["training_s"].eq(0.004).all()
     assert (tmp_path / "run" / "calibration" / "board.yaml").read_text() == TEXT
 
@@ -80,9 +75,6 @@ def test_the_check_finds(board, change, says):
 
 def test_a_device_that_is_no_path_is_one_sentence(board):
     simfed.register("device", "my-board", board.parent / "none.yaml")
-    with pytest.raises(
-        InputError,
-        match=r"device my-board: got .+, expected a path of a calibration "
-        r"profile",
-    ):
+    refused = "device my-board: got .+, expected a path of a calibration profile"
+    with pytest.raises(InputError, match=refused):
         load_profile("my-board")

@@ -2,17 +2,15 @@
 looked at, and what declares nothing is refused.
 """
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import get_args
 
 import pytest
+import worlds
 
 from simfed.ground import REGISTRIES
 from simfed.ground.registry import registry
-from simfed.scenario import validate_scenario
 from simfed.tasks.covered import (
     ASKED,
     KEYS,
@@ -24,24 +22,18 @@ from simfed.tasks.covered import (
 from simfed.tasks.privacy import is_decided_by_time
 
 PAGE = Path(__file__).parents[2] / "docs/privacy.md"
-NOT_ASKED = {"model", "dataset", "device"}
 LEVELS = ("client", "sample")
-GROUP = {"count": 40, "prototype": "a", "device": "x86-2core-vm"}
 
 
-def scenario(**changes):
-    plain = {
-        "name": "private",
-        "rounds": 2,
-        "method": "fedavg",
-        "dataset": {"name": "mnist-mini"},
-        "prototypes": {"a": {"model": "lenet5-half"}},
-        "clients": [GROUP],
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "participation": {"clients_per_round": 30, "selection": "poisson"},
-        **changes,
-    }
-    return validate_scenario(plain, source="test", folder=Path())
+PLAIN = {
+    "clients[0].count": 40,
+    "participation": {"clients_per_round": 30, "selection": "poisson"},
+}
+
+
+def scenario(changes=PLAIN):
+    """Return one of forty clients with what is different in it."""
+    return worlds.world("tiny", {**PLAIN, **changes})
 
 
 def refused(made, level="client"):
@@ -49,37 +41,26 @@ def refused(made, level="client"):
 
 
 def naming(kind, name):
-    """A scenario whose part of a kind is this one."""
+    """Return what a scenario whose part of a kind is this one writes."""
     option = {"kind": name, **getattr(registry(kind).get(name), "example", {})}
-    battery = {"capacity_j": 1e4, "charge_w": 1.0, "work_w": 1.0}
+    if name in ("uniform", "battery"):
+        option |= {
+            "policy": {"strategy": "top-k"},
+            "availability": {"capacity_j": 1e4, "charge_w": 1.0, "work_w": 1.0},
+        }.get(kind, {})
     return {
         "method": {"method": option},
-        "policy": {
-            "policy": option if name != "uniform" else {**option, "strategy": "top-k"}
-        },
-        "codec": {"policy": {"kind": "uniform", "strategy": name}},
-        "selection": {"participation": {"clients_per_round": 30, "selection": option}},
-        "availability": {
-            "clients": [
-                {**GROUP, "availability": {**option, **battery, "charges_from": "1:00"}}
-            ]
-        },
-        "rule": {
-            "aggregation": {"rule": option},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-        },
-        "attack": {"clients": [{**GROUP, "attack": option}]},
+        "policy": {"policy": option},
+        "codec": {"policy.strategy": name},
+        "selection": {"participation.selection": option},
+        "availability": {"clients[0].availability": option},
+        "rule": {"aggregation.rule": option, "policy.strategy": "dense"},
+        "attack": {"clients[0].attack": option},
     }[kind]
 
 
 def test_every_kind_of_part_is_asked_or_said_not_to_matter():
-    assert set(REGISTRIES) == set(ASKED) | NOT_ASKED
-
-
-@pytest.mark.parametrize("kind", ASKED)
-def test_every_part_declares_words_that_there_are(kind):
-    for name in registry(kind).names():
-        assert set(find_coverage(kind, name)) <= set(get_args(Coverage)), name
+    assert set(REGISTRIES) == set(ASKED) | {"model", "dataset", "device"}
 
 
 @pytest.mark.parametrize(
@@ -87,12 +68,12 @@ def test_every_part_declares_words_that_there_are(kind):
     [(kind, name) for kind in ASKED for name in REGISTRIES[kind].names()],
 )
 def test_a_part_is_refused_where_it_does_not_declare_the_level(kind, name):
-    made = scenario(**naming(kind, name))
+    made, declared = scenario(naming(kind, name)), find_coverage(kind, name)
+    assert set(declared) <= set(get_args(Coverage))
     assert (kind, name) in [(use.kind, use.got) for use in list_uses(made)]
     for level in LEVELS:
-        assert (name in [part for _, part in refused(made, level)]) == (
-            level not in find_coverage(kind, name)
-        )
+        parts = [part for _, part in refused(made, level)]
+        assert (name in parts) == (level not in declared)
 
 
 @pytest.mark.parametrize("kind", ASKED)
@@ -102,16 +83,13 @@ def test_a_declaration_is_not_inherited(kind, add_part):
     mine = type("Mine", (registry(kind).get(name),), {"name": name})
     assert find_coverage(kind, name)
     add_part(kind, name, mine)
-    (error,) = find_uncovered(scenario(**naming(kind, name)), "client")
+    (error,) = find_uncovered(scenario(naming(kind, name)), "client")
     assert error.got == name
     assert "privacy = " in error.hint
     mine.privacy = ("client",)
-    made = scenario(**naming(kind, name))
+    made = scenario(naming(kind, name))
     assert refused(made) == []
     assert name in [part for _, part in refused(made, "sample")]
-
-
-MARKOV = {"markov": {"on": "1 h", "off": "1 h"}}
 
 
 @pytest.mark.parametrize(
@@ -122,54 +100,48 @@ MARKOV = {"markov": {"on": "1 h", "off": "1 h"}}
             "dataset.missing",
         ),
         ({"policy": {"arms_from": "runs/learned"}}, "policy.arms_from"),
+        (
+            {
+                "network": {"topology": "tree", "tiers": [{"name": "e", "count": 1}]},
+                "aggregation.edge_servers": {"at": "e", "merges": 2},
+            },
+            "aggregation.edge_servers",
+        ),
     ],
 )
 def test_keys_that_nothing_covers(changes, where, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("mine.csv").write_text("x,y\n1,a\n2,b\n", encoding="utf-8")
-    assert where in [place for place, _ in refused(scenario(**changes))]
+    assert where in [place for place, _ in refused(scenario(changes))]
 
 
-def test_edge_servers_are_not_covered():
-    made = scenario()
-    edges = {"at": "edge", "mode": "synchronous", "merges": 2}
-    tiers = made.aggregation.model_validate(
-        {"mode": "synchronous", "edge_servers": edges}
-    )
-    places = [
-        place for place, _ in refused(made.model_copy(update={"aggregation": tiers}))
-    ]
-    assert places == ["aggregation.edge_servers"]
+STRIKES = {"between": "1 h", "lasts": "1 s"}
 
 
 @pytest.mark.parametrize(
-    ("changes", "keys"),
+    ("changes", "key", "by_time"),
     [
         (
             {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
-            ["aggregation.mode=deadline"],
+            "aggregation.mode=deadline",
+            True,
         ),
         (
-            {"clients": [{**GROUP, "availability": MARKOV}]},
-            ["clients.availability.markov"],
+            {"clients[0].availability.markov": {"on": "1 h", "off": "1 h"}},
+            "clients.availability.markov",
+            True,
         ),
-        (
-            {"faults": {"restarts": {"between": "1 h", "lasts": "1 s"}}},
-            ["faults.restarts"],
-        ),
-        ({"faults": {"stalls": {"between": "1 h", "lasts": "1 s"}}}, ["faults.stalls"]),
-        ({"training": {"momentum": 0.9}}, ["training.momentum"]),
+        ({"faults.restarts": STRIKES}, "faults.restarts", True),
+        ({"faults.stalls": STRIKES}, "faults.stalls", False),
+        ({"training.momentum": 0.9}, "training.momentum", False),
     ],
 )
-def test_a_key_that_is_not_in_the_list_is_refused(changes, keys, monkeypatch):
+def test_a_key_that_is_not_in_the_list_is_refused(changes, key, by_time, monkeypatch):
     """So is a server's mode, an availability or a fault that comes later."""
-    made = scenario(**changes)
+    made = scenario(changes)
     assert refused(made) == []
-    assert is_decided_by_time(made) == (
-        keys[0].split(".")[1][:2] not in ("st", "mo") or "mode" in keys[0]
-    )
-    for key in keys:
-        monkeypatch.delitem(KEYS, key)
+    assert is_decided_by_time(made) == by_time
+    monkeypatch.delitem(KEYS, key)
     assert refused(made)
 
 
@@ -183,13 +155,8 @@ def test_the_page_has_the_list():
     page = PAGE.read_text(encoding="utf-8")
     for kind in ASKED:
         row = re.findall(rf"^\| {kind} \|(.*)\|(.*)\|$", page, re.MULTILINE)[0]
+        every = registry(kind).names()
         for level, cell in zip(LEVELS, row, strict=True):
-            names = [
-                n for n in registry(kind).names() if level in find_coverage(kind, n)
-            ]
-            written = (
-                registry(kind).names()
-                if cell == " all "
-                else re.findall(r"`(.*?)`", cell)
-            )
-            assert sorted(written) == sorted(names), (kind, level)
+            names = {name for name in every if level in find_coverage(kind, name)}
+            written = every if cell == " all " else re.findall(r"`(.*?)`", cell)
+            assert set(written) == names, (kind, level)

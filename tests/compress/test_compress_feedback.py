@@ -19,32 +19,6 @@ def gradient(d, round, seed=0):
     return np.random.default_rng([seed, round]).standard_normal(d, dtype=np.float32)
 
 
-def test_a_strategy_that_chooses_fewer_than_k_is_refused():
-    class Few(TopK):
-        name = "few"
-
-        def select(self, update, k, *, state=None, rng=None):
-            return super().select(update, k // 2)
-
-    update = gradient(40, 0)
-    with pytest.raises(
-        InputError, match="got 5, expected 10 indices chosen by strategy few"
-    ):
-        with_error_feedback(Few()).encode(update, np.zeros_like(update), 10)
-
-
-@pytest.mark.parametrize("strategy", STRATEGIES)
-def test_in_place_equals_pure(strategy):
-    g, e = gradient(20, 0), gradient(20, 1)
-    feedback = with_error_feedback(strategy())
-    pure, residual = feedback.encode(g, e, 5, np.random.default_rng(0))
-    buffer = e
-    payload = feedback.encode_in_place(g, buffer, 5, np.random.default_rng(0))
-    assert np.array_equal(payload.indices, pure.indices)
-    assert bits(payload.values) == bits(pure.values)
-    assert bits(buffer) == bits(residual)
-
-
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @given(d=st.integers(1, 60), k=st.integers(1, 70), seed=st.integers(0, 1000))
 def test_undo_right_after_the_play_restores_every_bit(strategy, d, k, seed):

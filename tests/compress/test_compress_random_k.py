@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy.stats import chisquare
 
-from simfed import InputError
-from simfed.compress import RandomK, random_k_indices
+from simfed.compress import random_k_indices
 
 
 @pytest.mark.parametrize(("d", "k"), [(6, 2), (6, 3), (6, 4), (6, 6)])
@@ -31,8 +30,3 @@ def test_all_indices_are_equally_likely_when_sparse_dense_or_nearly_all(k):
     expected = 4000 * k / 100
     statistic = ((counts - expected) ** 2).sum() / (expected * (1 - k / 100))
     assert 50 < statistic < 160  # chi-square with 99 degrees: 1e-4 on either side
-
-
-def test_a_missing_generator_is_an_error():
-    with pytest.raises(InputError, match="a generator `rng` for random-k"):
-        RandomK().select(np.zeros(10), 2)

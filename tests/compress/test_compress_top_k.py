@@ -19,13 +19,16 @@ def stable_sort_top_k(values, k):
 
 
 @contextmanager
-def sampled_path(sample=16, block=8):
+def sampled_path():
     """Small vectors take the path that large ones take."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection, "_DIRECT_BELOW", 1)
-        patch.setattr(selection, "_SAMPLE_AT_MOST", sample)
-        patch.setattr(selection, "_SAMPLE_ONE_IN", 1)
-        patch.setattr(selection, "_BLOCK", block)
+        for name, value in (
+            ("_DIRECT_BELOW", 1),
+            ("_SAMPLE_AT_MOST", 16),
+            ("_SAMPLE_ONE_IN", 1),
+            ("_BLOCK", 8),
+        ):
+            patch.setattr(selection, name, value)
         yield
 
 
@@ -36,19 +39,17 @@ def vectors():
     tied = st.sampled_from(
         [0.0, -0.0, 1.0, -1.0, 2.0, 2.0**-149, -(2.0**-149), (2 - 2.0**-23) * 2.0**127]
     )
-    any_finite = st.floats(allow_nan=False, allow_infinity=False, width=32)
+
+    def finite(width):
+        return st.floats(allow_nan=False, allow_infinity=False, width=width)
+
+    entries = (
+        (np.float32, tied),
+        *((np.dtype(f"f{width // 8}"), finite(width)) for width in (16, 32, 64)),
+    )
     sizes = st.integers(1, 80)
     return st.one_of(
-        hnp.arrays(np.float32, sizes, elements=tied),
-        hnp.arrays(np.float32, sizes, elements=any_finite),
-        hnp.arrays(
-            np.float64, sizes, elements=st.floats(allow_nan=False, allow_infinity=False)
-        ),
-        hnp.arrays(
-            np.float16,
-            sizes,
-            elements=st.floats(allow_nan=False, allow_infinity=False, width=16),
-        ),
+        *(hnp.arrays(dtype, sizes, elements=numbers) for dtype, numbers in entries)
     )
 
 
@@ -70,40 +71,28 @@ def test_no_threshold_however_wrong_changes_the_result(data, values):
     threshold = data.draw(st.sampled_from([of_some_entry, above]))
     with sampled_path(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(selection, "_threshold_below_kth", lambda raw, k: threshold)
-        assert (
-            top_k_indices(values, k).tolist() == stable_sort_top_k(values, k).tolist()
-        )
+        indices = top_k_indices(values, k)
+    assert indices.tolist() == stable_sort_top_k(values, k).tolist()
 
 
-def large_vectors():
-    rng = np.random.default_rng(0)
-    d = 2**18 + 12345
-    normal = rng.standard_normal(d, dtype=np.float32)
-    sparse = np.where(rng.random(d) < 0.95, np.float32(0), normal)
-    return {
-        "normal": normal,
-        "heavy-tailed": rng.standard_t(1.1, d).astype(np.float32),
-        "all equal": np.full(d, -0.25, np.float32),
-        "all zero": np.zeros(d, np.float32),
-        "mostly zero": sparse,
-        "few levels": np.round(2 * normal),
-        "rising": np.arange(d, dtype=np.float32),
-        "falling": -np.arange(d, 0, -1, dtype=np.float32),
-        "one large stretch": np.where(np.arange(d) < 3000, np.float32(9), normal),
-    }
+RNG = np.random.default_rng(0)
+LARGE = 2**18 + 12345
+NORMAL = RNG.standard_normal(LARGE, dtype=np.float32)
+VECTORS = {
+    "normal": NORMAL,
+    "all equal": np.full(LARGE, -0.25, np.float32),
+    "mostly zero": np.where(RNG.random(LARGE) < 0.95, np.float32(0), NORMAL),
+    "few levels": np.round(2 * NORMAL),
+    "rising": np.arange(LARGE, dtype=np.float32),
+    "one large stretch": np.where(np.arange(LARGE) < 3000, np.float32(9), NORMAL),
+}
 
 
-@pytest.mark.parametrize("name", large_vectors())
+@pytest.mark.parametrize("name", VECTORS)
 def test_large_vectors_of_any_shape(name):
-    values = large_vectors()[name]
-    for k in (1, 37, 3000, len(values) // 5, len(values) - 1):
+    values = VECTORS[name]
+    for k in (1, 37, 3000, LARGE // 5, LARGE - 1):
         assert np.array_equal(top_k_indices(values, k), stable_sort_top_k(values, k))
-
-
-def test_ties_go_to_the_lowest_index():
-    assert top_k_indices(np.array([1.0, -2.0, 2.0, 2.0, -1.0]), 2).tolist() == [1, 2]
-    assert top_k_indices(np.array([-0.0, 0.0, 0.0]), 2).tolist() == [0, 1]
-    assert top_k_indices(np.array([0.0, 1.0]), 5).tolist() == [0, 1]
 
 
 def test_views_are_read_as_they_are():
@@ -115,42 +104,15 @@ def test_views_are_read_as_they_are():
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf, -np.inf])
 @pytest.mark.parametrize("k", [1, 3, 40])
-@pytest.mark.parametrize("at", [0, 39])
-def test_what_is_not_finite_is_refused(bad, k, at):
-    values = np.zeros(40, np.float32)
-    values[at] = bad
+def test_entries_that_are_not_finite_are_refused(bad, k):
     sentence = rf"got {abs(bad)}, expected finite entries"
-    with pytest.raises(InputError, match=sentence):
-        top_k_indices(values, k)
-    with sampled_path(), pytest.raises(InputError, match=sentence):
-        top_k_indices(values, k)
-    with sampled_path(), pytest.raises(InputError, match=sentence):
-        top_k_indices(np.full(40, bad), k)
-
-
-@pytest.mark.parametrize("k", [0, -5, 2.5, True, None])
-def test_k_is_a_whole_number_of_at_least_1(k):
-    with pytest.raises(
-        InputError,
-        match=r"got .*, expected a whole number of at least "
-        r"1 for k",
-    ):
-        top_k_indices(np.ones(3), k)
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        np.ones(0),
-        np.ones((2, 3)),
-        np.ones(3, int),
-        np.ones(3, ">f4"),
-        np.ones(3, complex),
-    ],
-)
-def test_only_flat_vectors_of_floats(values):
-    with pytest.raises(InputError, match="a flat, non-empty vector"):
-        top_k_indices(values, 1)
+    for at in (0, 39, slice(None)):
+        values = np.zeros(40, np.float32)
+        values[at] = bad
+        with pytest.raises(InputError, match=sentence):
+            top_k_indices(values, k)
+        with sampled_path(), pytest.raises(InputError, match=sentence):
+            top_k_indices(values, k)
 
 
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
@@ -176,13 +138,6 @@ def test_the_kernels_for_accelerators_give_the_same(values, k):
     k = min(k, len(values))
     indices = selection.select_top_k_on_device(torch.from_numpy(values), k)
     assert indices.tolist() == stable_sort_top_k(values, k).tolist()
-
-
-def test_accelerators_take_at_most_32_bits():
-    import torch
-
-    with pytest.raises(InputError, match="32-bit floats on an accelerator"):
-        selection.select_top_k_on_device(torch.ones(3, dtype=torch.float64), 1)
 
 
 @pytest.mark.gpu

@@ -3,19 +3,15 @@
 import pytest
 
 from simfed import InputError
-from simfed.policy import Exp3, build_policy
+from simfed.policy import build_policy
 
 
 def test_a_kind_with_its_options():
     policy = build_policy(
         "exp3", ["a", "b"], reward_range=(0.0, 2.0), options={"mixing": 0.3}
     )
-    assert isinstance(policy, Exp3)
-    assert (list(map(str, policy.arms)), policy.high, policy.mixing) == (
-        ["a", "b"],
-        2.0,
-        0.3,
-    )
+    assert " ".join(map(str, policy.arms)) == "a b"
+    assert (policy.high, policy.mixing) == (2.0, 0.3)
 
 
 @pytest.mark.parametrize(
@@ -30,9 +26,6 @@ def test_what_a_constructor_refuses_in_its_own_way_is_one_sentence(
             raise ValueError("depth below 0")
 
     add_part("policy", "mine", mine)
-    with pytest.raises(
-        InputError,
-        match=rf"policy mine does not take these options: "
-        rf".*{reason}.*",
-    ):
+    sentence = rf"policy mine does not take these options: .*{reason}.*"
+    with pytest.raises(InputError, match=sentence):
         build_policy("mine", ["a"], options=options)

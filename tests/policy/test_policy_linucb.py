@@ -4,16 +4,13 @@ from typing import ClassVar
 
 import numpy as np
 import pytest
-from worlds import TINY
+import worlds
 
-import simfed
 from simfed import InputError
 from simfed.experiment import make_parts
 from simfed.learn import plain_rounds
-from simfed.policy import Context, LinUcb, Pull, build_policy
-from simfed.policy.base import Unpaid
+from simfed.policy import Context, LinUcb, build_policy
 from simfed.policy.linucb import list_features
-from simfed.scenario import validate_scenario
 
 ARMS = ("top-k", "random-k", "dense")
 
@@ -29,14 +26,16 @@ def test_each_pull_is_that_of_the_formulas():
     for round in range(1, 51):
         context = draw_context(rng, round)
         x = list_features(context)
-        indices = []
+        indices, means = [], []
         for arm in ARMS:
             rows = np.array([row for row, _ in paid[arm]]).reshape(-1, 4)
             gram = rows.T @ rows + 0.5 * np.eye(4)
             theta = np.linalg.inv(gram) @ rows.T @ np.array([r for _, r in paid[arm]])
-            indices.append(theta @ x + 0.7 * np.sqrt(x @ np.linalg.inv(gram) @ x))
-        pull = policy.pull(rng, context)
-        assert str(pull.arm) == ARMS[int(np.argmax(indices))]
+            means.append(theta @ x)
+            indices.append(means[-1] + 0.7 * np.sqrt(x @ np.linalg.inv(gram) @ x))
+        pull, at = policy.pull(rng, context), int(np.argmax(indices))
+        choice = "exploit" if means[at] == max(means) else "explore"
+        assert (str(pull.arm), pull.choice) == (ARMS[at], choice)
         share = rng.random()
         policy.update(pull, 2 * share - 1)
         paid[str(pull.arm)].append((x, share))
@@ -64,47 +63,35 @@ def test_strategy_and_level_apart_both_know_the_context():
     policy.update(pull, 0.5)
 
 
-class Listens(Unpaid):
-    """Plays its first arm, and writes down with what it is asked."""
+class Listens(LinUcb):
+    """Writes down with what it is asked."""
 
-    reads_context = True
+    learns = False
     heard: ClassVar[list] = []
-
-    def __init__(self, arms, reward_range=(-1.0, 1.0)):
-        self.arms = arms
 
     def pull(self, rng, context=None):
         self.heard.append(context)
-        return Pull(self.arms[0], "fixed")
-
-    def values(self):
-        return (0.0,) * len(self.arms)
+        return super().pull(rng, context)
 
 
 @pytest.fixture
-def listening():
-    simfed.register("policy", "listens", Listens, replace=True)
+def listening(add_part):
+    add_part("policy", "listens", Listens)
     Listens.heard.clear()
     return Listens.heard
 
 
-def load(folder, **changes):
-    (group,) = TINY["clients"]
-    battery = {"kind": "battery", "capacity_j": 200.0, "charge_w": 0.5, "work_w": 2.0}
-    group = {**group, "count": 1, "availability": {**battery, "charges_from": "00:00"}}
-    here = {"clients": [group], "policy": {"kind": "listens"}, "rounds": 4}
-    plain = {**TINY, "compression": {"strategies": ["top-k"]}, **here, **changes}
-    return validate_scenario(plain, source="here", folder=folder)
+def load(clients):
+    keys = {"compression.strategies": ["top-k"], "policy": {"kind": "listens"}}
+    return worlds.world("tiny", keys, clients=clients, rounds=4)
 
 
 @pytest.mark.parametrize("time_only", [False, True])
-def test_a_policy_is_told_round_battery_and_the_last_rate(
-    tmp_path, listening, time_only
-):
-    run = simfed.run(
-        load(tmp_path), out=tmp_path / "run", progress=False, time_only=time_only
-    )
-    rows = run.participations
+def test_a_policy_is_told_round_battery_and_the_last_rate(listening, time_only):
+    battery = {"kind": "battery", "capacity_j": 200.0, "charge_w": 0.5, "work_w": 2.0}
+    group = {"availability": {**battery, "charges_from": "00:00"}}
+    made = load(worlds.groups(group))
+    rows = worlds.play(made, time_only=time_only).participations
     assert [told.round for told in listening] == [1, 2, 3, 4]
     assert {told.rounds for told in listening} == {4}
     rates = (rows.uplink_bytes / rows.uplink_s).tolist()
@@ -117,8 +104,8 @@ def test_a_policy_is_told_round_battery_and_the_last_rate(
     assert 0.2 < listening[-1].battery < 1
 
 
-def test_without_a_clock_there_is_no_context(tmp_path, listening):
-    made = load(tmp_path, clients=TINY["clients"])
+def test_without_a_clock_there_is_no_context(listening):
+    made = load(worlds.TINY["clients"])
     parts = make_parts(made, "here")
     with pytest.raises(InputError, match="needs no time"):
         next(plain_rounds(made, None, parts.streams))

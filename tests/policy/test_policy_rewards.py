@@ -7,19 +7,20 @@ import pytest
 from simfed.policy import gain, reward
 
 
-def test_gain_weighs_both_falls_of_loss():
-    assert gain(0.6, 0.4, 2.0, 1.5, 3.0, 2.0) == pytest.approx(0.6 * 0.5 + 0.4 * 1.0)
-    assert gain(1.0, 0.0, 2.0, 2.5, 9.0, 1.0) == -0.5
-
-
-@pytest.mark.parametrize("missing", [(None, 1.0, 3.0, 2.0), (2.0, None, 3.0, 2.0)])
-def test_no_distillation_no_kd_term(missing):
-    assert gain(0.6, 0.4, *missing) == 0.4
-
-
-@pytest.mark.parametrize("missing", [(2.0, 1.5, None, 2.0), (2.0, 1.5, 3.0, None)])
-def test_no_earlier_local_loss_no_local_term(missing):
-    assert gain(0.6, 0.4, *missing) == pytest.approx(0.3)
+@pytest.mark.parametrize(
+    ("losses", "expected"),
+    [
+        ((2.0, 1.5, 3.0, 2.0), 0.6 * 0.5 + 0.4 * 1.0),
+        ((2.0, 2.5, 9.0, 9.0), 0.6 * -0.5),
+        # no distillation, no term of it; no earlier local loss, no local term
+        ((None, 1.0, 3.0, 2.0), 0.4),
+        ((2.0, None, 3.0, 2.0), 0.4),
+        ((2.0, 1.5, None, 2.0), 0.3),
+        ((2.0, 1.5, 3.0, None), 0.3),
+    ],
+)
+def test_gain_weighs_both_falls_of_loss(losses, expected):
+    assert gain(0.6, 0.4, *losses) == pytest.approx(expected)
 
 
 def test_reward_is_gain_per_simulated_second_clipped():

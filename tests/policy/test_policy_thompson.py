@@ -41,12 +41,3 @@ def test_the_arm_of_the_largest_mean_is_exploited_and_every_other_explored():
         (True, "exploit"),
         (False, "explore"),
     }
-
-
-def test_an_arm_without_plays_drifts_back_to_the_prior_only_under_a_discount():
-    one_bad = [("top-k", 0.0)] * 20 + [("random-k", 0.5)] * 500
-    forgets, remembers = (
-        with_plays(one_bad, discount=discount) for discount in (0.98, 1.0)
-    )
-    assert forgets.beliefs()[0][0] == pytest.approx(0.5, abs=1e-3)
-    assert remembers.beliefs()[0][0] == pytest.approx(0.5 / 21)

@@ -39,48 +39,38 @@ class Upload:
 
     def __init__(self, learner, task, choice):
         self.learner, self.task, self.choice = learner, task, choice
-        self.arm, self.k = choice.strategy, choice.k
 
     def uplink_bytes(self):
-        size_bytes = size_of(self.arm, self.k, self.learner.index_code)
-        residual = self.learner.residuals[self.task.client]
-        return size_bytes if size_bytes is not None else 4.0 * self.k + residual % 97
+        choice, learner = self.choice, self.learner
+        size_bytes = size_of(choice.strategy, choice.k, learner.index_code)
+        residual = learner.residuals[self.task.client]
+        return size_bytes if size_bytes is not None else 4.0 * choice.k + residual % 97
 
 
 class Learner:
     """Residuals and a weight that mix everything that ever happened, in integers."""
 
     def __init__(self, index_code="ideal", evaluate_last=None, flaw=0):
-        self.index_code = index_code
+        self.index_code, self.evaluate_last = index_code, evaluate_last
         self.weight, self.version, self.flaw = 1, 0, flaw
-        self.residuals = [1] * CLIENTS
-        self.open = {}
-        self.executed = self.merged = 0
-        self.evaluate_last = evaluate_last
+        self.residuals, self.open, self.merged = [1] * CLIENTS, {}, 0
 
     def task(self, round, client, turn=0):
         return task_of(round, client, self.version)
 
     def execute(self, task, choice):
         assert task == self.task(task.round, task.client)
-        self.executed += 1
-        mixed = (
-            self.residuals[task.client] * 31
-            + self.weight * 7
-            + ARMS.index(choice.strategy)
-        )
-        mixed += choice.k
+        mixed = self.residuals[task.client] * 31 + self.weight * 7 + choice.k
+        mixed += ARMS.index(choice.strategy)
         self.residuals[task.client] = mixed % 1_000_003
         self.open[task.client] = Upload(self, task, choice)
         return self.open[task.client]
 
     def merge(self, round, contributions, weights=()):
         self.merged += 1
-        for upload in sorted(contributions, key=lambda c: c.task.client):
-            del self.open[upload.task.client]
-            self.weight = (
-                self.weight * 17 + self.residuals[upload.task.client]
-            ) % 1_000_003
+        for client in sorted(upload.task.client for upload in contributions):
+            del self.open[client]
+            self.weight = (self.weight * 17 + self.residuals[client]) % 1_000_003
         rolled_back = self.weight % 5 == 0
         self.version += not rolled_back
         evaluated = round % 2 == 0 or round == self.evaluate_last
@@ -103,15 +93,15 @@ class Learner:
 
     def state(self):
         at_work = [
-            [u.task.round, u.task.client, u.task.model_version, u.choice.label]
-            for u in self.open.values()
+            [u.task.round, client, u.task.model_version, u.choice.label]
+            for client, u in self.open.items()
         ]
         facts = {"version": self.version, "weight": self.weight, "open": at_work}
         return facts, {"residuals": np.array(self.residuals)}
 
     def restore(self, facts, arrays):
         self.weight, self.version = facts["weight"], facts["version"]
-        self.residuals = [int(r) for r in arrays["residuals"]]
+        self.residuals = arrays["residuals"].tolist()
         for round, client, version, label in facts["open"]:
             task = task_of(round, client, version)
             self.open[client] = Upload(self, task, Choice.of(label))
@@ -120,51 +110,43 @@ class Learner:
         return {"gradients": 1.0}
 
     def close(self):
-        self.closed = True
-
-
-class StandIn:
-    """What is known of tasks without learning."""
-
-    method = SimpleNamespace(personal=False)
-
-    def __init__(self, index_code, last):
-        self.index_code, self.last = index_code, last
-
-    def is_evaluated(self, round):
-        return round % 2 == 0 or round == self.last
-
-    def place(self, edges):
         pass
 
-    def downlink_varies(self, task):
-        return False
 
-    def task(self, round, client, version, turn=0, held=None):
-        return task_of(round, client, version)
-
-    def uplink_bytes(self, task, choice):
-        return size_of(choice.strategy, choice.k, self.index_code)
+def known_of(index_code, last):
+    """What is known of tasks without learning."""
+    return SimpleNamespace(
+        method=SimpleNamespace(personal=False),
+        is_evaluated=lambda round: round % 2 == 0 or round == last,
+        place=lambda edges: None,
+        downlink_varies=lambda task: False,
+        task=lambda round, client, version, turn=0, held=None: task_of(
+            round, client, version
+        ),
+        uplink_bytes=lambda task, choice: size_of(
+            choice.strategy, choice.k, index_code
+        ),
+    )
 
 
 class Built(list):
     """Makes learners and keeps them for inspection."""
 
-    def __init__(self, **options):
+    warnings = ()
+
+    def __init__(self, index_code="ideal", evaluate_last=None, flaw=0):
         super().__init__()
-        self.options = options
+        self.options = index_code, evaluate_last, flaw
 
     def __call__(self):
-        self.append(Learner(**self.options))
+        self.append(Learner(*self.options))
         return self[-1]
 
 
 def replaying(store, built=None, key="k", **options):
     built = Built() if built is None else built
-    made = StandIn(
-        built.options.get("index_code", "ideal"), built.options.get("evaluate_last")
-    )
-    return Cached(made, built, store.open(key, {"what": "a test"}), **options), built
+    known = known_of(*built.options[:2])
+    return Cached(known, built, store.open(key, {"what": "a test"}), **options), built
 
 
 def play(workload, decisions, first=1):
@@ -201,17 +183,19 @@ def store(tmp_path):
 
 
 def run(store, decisions, built=None, **options):
-    """Play over the store as it is learned alone, and return the learners built."""
+    """Play over the store as it is learned alone, and return the learners built, with
+    what was warned of.
+    """
     workload, built = replaying(store, built, **options)
-    assert play(workload, decisions) == play(Learner(**built.options), decisions)
+    assert play(workload, decisions) == play(Learner(*built.options), decisions)
     workload.close()
+    built.warnings = workload.warnings
     return built
 
 
 def test_a_second_run_of_the_same_decisions_builds_no_learner(store):
     first, second = run(store, fixed(9)), run(store, fixed(9))
-    assert (len(first), len(second)) == (1, 0)
-    assert first[0].executed == 9 * CLIENTS
+    assert (first[0].merged, second) == (9, [])
 
 
 def test_a_run_that_leaves_the_path_goes_on_from_the_nearest_kept_state(store):
@@ -256,12 +240,10 @@ def test_the_order_of_lost_uploads_is_no_decision_but_who_lost_is(store):
 
 
 def test_where_clients_belong_is_a_decision(store):
-    keys = set()
-    for edges in ([[0, 1], [2]], [[0], [1, 2]]):
-        workload, _ = replaying(store)
-        workload.place(edges)
-        keys.add(workload.key)
-    assert len(keys) == 2
+    one, other = replaying(store)[0], replaying(store)[0]
+    one.place([[0, 1], [2]])
+    other.place([[0], [1, 2]])
+    assert one.key != other.key
 
 
 def test_learning_that_does_not_come_out_again_is_an_error(store):
@@ -280,26 +262,18 @@ def test_clients_at_work_across_merges_keep_their_contributions(store):
 
     def play_asynchronously(workload, last):
         slow = workload.execute(workload.task(1, 2), Choice("random-k", 4))
-        seen = [slow.uplink_bytes()]
-        for round in (1, 2, 3):
-            pair = [
-                workload.execute(workload.task(round, c), Choice("top-k", 5))
-                for c in (0, 1)
-            ]
-            seen.append(merge(workload, round, pair))
+        pairs = [dict.fromkeys((0, 1), ("top-k", 5, True))] * 3
+        seen = [slow.uplink_bytes(), *play(workload, pairs)]
         seen.append(merge(workload, last, [slow]))
         workload.close()
         return seen
 
-    assert play_asynchronously(replaying(store, state_every=1)[0], 4) == (
-        play_asynchronously(Learner(), 4)
-    )
-    for last, merged in ((4, None), (5, 1)):
-        again, built = replaying(store)
-        assert play_asynchronously(again, last) == play_asynchronously(Learner(), last)
-        assert [learner.merged for learner in built] == (
-            [] if merged is None else [merged]
+    for last, merged in ((4, [4]), (4, []), (5, [1])):
+        workload, built = replaying(store, state_every=1)
+        assert play_asynchronously(workload, last) == play_asynchronously(
+            Learner(), last
         )
+        assert [learner.merged for learner in built] == merged
 
 
 def test_who_charges_otherwise_shares_what_is_learned_and_no_sizes(store):
@@ -340,32 +314,23 @@ def test_whatever_is_decided_replaying_and_learning_agree(tmp_path, runs, code):
 # --- the cache on disk ----------------------------------------------------------------
 
 
-def replayed_again(store, rounds):
-    """What a second run sees and says."""
-    workload, _ = replaying(store, state_every=2)
-    seen = play(workload, fixed(rounds))
-    workload.close()
-    return seen, workload.warnings
-
-
 def test_a_changed_byte_of_the_cache_never_reaches_a_result_unnoticed(tmp_path):
-    run(TrajectoryStore(tmp_path / "cache"), fixed(6), state_every=2)
-    learned, nothing_said = replayed_again(TrajectoryStore(tmp_path / "cache"), 6)
-    assert (learned, nothing_said) == (play(Learner(), fixed(6)), [])
-    shutil.copytree(tmp_path / "cache", tmp_path / "whole")
-    for file in sorted((tmp_path / "whole").rglob("*.*")):
+    cache, whole = tmp_path / "cache", tmp_path / "whole"
+    for _ in range(2):
+        built = run(TrajectoryStore(cache), fixed(6), state_every=2)
+    assert (built, built.warnings) == ([], [])
+    shutil.copytree(cache, whole)
+    for file in sorted(whole.rglob("*.*")):
         for at in range(0, file.stat().st_size, 50):
-            shutil.rmtree(tmp_path / "cache")
-            shutil.copytree(tmp_path / "whole", tmp_path / "cache")
-            place = tmp_path / "cache" / file.relative_to(tmp_path / "whole")
-            content = bytearray(file.read_bytes())
-            content[at] ^= 1
-            place.write_bytes(content)
-            store = TrajectoryStore(tmp_path / "cache")
+            shutil.rmtree(cache)
+            shutil.copytree(whole, cache)
+            place, content = cache / file.relative_to(whole), file.read_bytes()
+            place.write_bytes(
+                content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :]
+            )
             # one round more: it goes on from a kept state, perhaps the one that was
             # changed
-            seen, said = replayed_again(store, 7)
-            assert seen == play(Learner(), fixed(7)), (file.name, at)
+            said = run(TrajectoryStore(cache), fixed(7), state_every=2).warnings
             # a last line without its end is one that was being written
             torn = at == len(content) - 1
             if file.suffix == ".jsonl" and not torn:
@@ -380,10 +345,9 @@ def test_an_edited_step_is_learned_again_and_it_is_said(store):
     fact[4]["p"] += 1.0
     lines[1] = json.dumps([node, fact, digest])
     part.write_text("\n".join(lines) + "\n")
-    workload, built = replaying(store)
-    assert play(workload, fixed(4)) == play(Learner(), fixed(4))
+    built = run(store, fixed(4))
     assert len(built) == 1
-    (said,) = workload.warnings
+    (said,) = built.warnings
     assert said.startswith(
         f"{part}: 1 of 4 lines are damaged and were not used, the first one is line 2"
     )
@@ -392,10 +356,9 @@ def test_an_edited_step_is_learned_again_and_it_is_said(store):
 def test_steps_and_states_of_another_learning_are_not_used(store):
     run(store, fixed(4), key="a", state_every=2)
     shutil.move(store.folder / "a", store.folder / "b")
-    workload, built = replaying(store, key="b")
-    assert play(workload, fixed(4)) == play(Learner(), fixed(4))
+    built = run(store, fixed(4), key="b")
     assert len(built) == 1
-    assert "4 of 4 lines are damaged" in workload.warnings[0]
+    assert "4 of 4 lines are damaged" in built.warnings[0]
 
 
 def test_a_changed_state_is_not_gone_on_from(store):
@@ -404,24 +367,19 @@ def test_a_changed_state_is_not_gone_on_from(store):
     content = bytearray(state.read_bytes())
     content[-8] ^= 1  # of the first residual
     state.write_bytes(content)
-    workload, built = replaying(store, state_every=50)
-    assert play(workload, fixed(5)) == play(Learner(), fixed(5))
+    built = run(store, fixed(5), state_every=50)
     assert built[0].merged == 5
-    assert workload.warnings == [
-        (f"{state}: damaged and not used; `simfed cache clear` removes it")
+    assert built.warnings == [
+        f"{state}: damaged and not used; `simfed cache clear` removes it"
     ]
 
 
 def test_a_cache_that_cannot_be_written_costs_time_and_nothing_else(tmp_path):
-    (tmp_path / "file").write_text("")
-    # its place is taken: no folder can be made
-    store = TrajectoryStore(tmp_path / "file")
-    workload, _ = replaying(store)
-    assert play(workload, fixed(3)) == play(Learner(), fixed(3))
-    workload.close()
-    (warning,) = workload.warnings
+    place = tmp_path / "file"
+    place.write_text("")  # no folder can be made
+    (warning,) = run(TrajectoryStore(place), fixed(3)).warnings
     assert "not kept for replay" in warning
-    assert str(tmp_path / "file") in warning
+    assert str(place) in warning
 
 
 def test_what_fills_the_disk_in_mid_run_is_only_not_kept(store, monkeypatch):
@@ -439,10 +397,10 @@ def test_listing_and_clearing(store):
     assert store.kept() == []
     run(store, fixed(4), key="aa")
     run(store, fixed(6), key="ab")
-    by_key = {k.key: k for k in store.kept()}
-    assert {key: k.steps for key, k in by_key.items()} == {"aa": 4, "ab": 6}
-    assert by_key["aa"].about == {"what": "a test"}
-    assert by_key["aa"].size_bytes > 0
+    assert sorted((k.key, k.steps) for k in store.kept()) == [("aa", 4), ("ab", 6)]
+    kept = store.kept()[0]
+    assert kept.about == {"what": "a test"}
+    assert kept.size_bytes > 0
     assert store.clear("aa") == 1
     assert [k.key for k in store.kept()] == ["ab"]
     with pytest.raises(InputError, match=r"got 'zz', expected the beginning"):
@@ -452,10 +410,9 @@ def test_listing_and_clearing(store):
 
 
 def test_a_trajectory_that_is_being_written_counts_as_used(tmp_path):
-    store = TrajectoryStore(tmp_path)
-    mine = store.open("a" * 32, {"x": 1})
+    mine = TrajectoryStore(tmp_path).open("a", {})
     mine.keep_state("n1", {}, {"w": np.zeros(4)})
-    about = tmp_path / ("a" * 32) / "about.json"
+    about = tmp_path / "a" / "about.json"
     os.utime(about, (1.0, 1.0))  # opened long ago
     mine.keep_state("n2", {}, {"w": np.zeros(4)})
     assert about.stat().st_mtime > 1.0
@@ -500,16 +457,11 @@ def _play_many(folder, arm, results):
 
 def test_several_processes_share_a_cache(tmp_path):
     context = multiprocessing.get_context("fork")
-    results = context.Queue()
-    arms = sorted([*ARMS, *ARMS])
-    crew = [
-        context.Process(target=_play_many, args=(tmp_path, arm, results))
-        for arm in arms
-    ]
-    for process in crew:
-        process.start()
-    assert sorted(results.get(timeout=60) for _ in crew) == arms
-    for process in crew:
+    results, arms = context.Queue(), sorted([*ARMS, *ARMS])
+    for arm in arms:
+        context.Process(target=_play_many, args=(tmp_path, arm, results)).start()
+    assert sorted(results.get(timeout=60) for _ in arms) == arms
+    for process in multiprocessing.active_children():
         process.join()
     store = TrajectoryStore(tmp_path)
     for arm in ARMS:

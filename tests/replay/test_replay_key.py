@@ -6,14 +6,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from pydantic import BaseModel
 
 import simfed
 from simfed.ground import REGISTRIES
+from simfed.learn import Dataset
 from simfed.replay import digest_named_data, learning_key
 from simfed.replay.key import _NOT_RUN, _machine, code_digest, digest_parts
-from simfed.scenario import PluginSpec, validate_scenario
+from simfed.scenario import PluginSpec, dump_scenario, validate_scenario
 
 CLOCK = (
     "plugins",  # of which the parts in use count, by their code
@@ -156,10 +158,12 @@ def test_each_key_counts_or_belongs_to_the_clock(where):
     assert shares == where.startswith(CLOCK)
 
 
+CLIENT = {"count": 2, "prototype": "p", "device": "d"}
+
+
 def test_k_of_a_group_counts_and_equals_its_default():
-    client = scenario().model_dump(mode="json")["clients"][0]
-    assert key_of(clients=[{**client, "k": 1000}]) == key_of()
-    assert key_of(clients=[{**client, "k": 500}]) != key_of()
+    assert key_of(clients=[{**CLIENT, "k": 1000}]) == key_of(clients=[CLIENT])
+    assert key_of(clients=[{**CLIENT, "k": 500}]) != key_of(clients=[CLIENT])
 
 
 def test_who_is_which_client_counts_and_how_it_is_written_does_not():
@@ -186,31 +190,21 @@ def test_rounds_count_under_a_schedule_that_looks_at_them():
 
 
 def test_fixed_policies_share_whatever_their_reward_says():
-    def of(**policy):
-        return key_of(policy=policy)
-
-    top = of(kind="uniform", strategy="top-k")
-    assert of(kind="uniform", strategy="random-k") == top
+    top = key_of(policy={"kind": "uniform", "strategy": "top-k"})
+    assert key_of(policy={"kind": "uniform", "strategy": "random-k"}) == top
     replayed = {"kind": "ascend", "arms_from": "a-run"}
-    assert of(**replayed, reward={"local_loss": {"samples": 9}}) == of(**replayed)
+    paid = {**replayed, "reward": {"local_loss": {"samples": 9}}}
+    assert key_of(policy=paid) == key_of(policy=replayed)
     # local losses are computed, and the safeguard is on
-    assert of(kind="ascend") != top
-    assert of(kind="exp3") != top
+    for kind in ("ascend", "exp3"):
+        assert key_of(policy={"kind": kind}) != top
 
 
-def test_the_code_and_the_versions_count(monkeypatch):
-    from simfed.replay import key
-
+@pytest.mark.parametrize("name", ["code_digest", "_machine", "data_digest"])
+def test_the_code_and_the_versions_count(monkeypatch, name):
     base = key_of()
-    for name, replacement in (
-        ("code_digest", lambda *places: "another"),
-        ("_machine", lambda device: {"torch": "another"}),
-        ("data_digest", lambda name: "another"),
-    ):
-        with monkeypatch.context() as patch:
-            patch.setattr(key, name, replacement)
-            assert key_of() != base
-    assert key_of() == base
+    monkeypatch.setattr(f"simfed.replay.key.{name}", lambda *_: {"torch": "another"})
+    assert key_of() != base
     assert learning_key(scenario(), device="cuda") != base
 
 
@@ -246,39 +240,28 @@ def _double(source):
 
 def test_what_a_run_imports_lies_in_rooms_that_count():
     beside = "|".join(_NOT_RUN)
-    imports = re.compile(
-        rf"(^\s*(from|import) |[\"'])simfed\.({beside})\b[^ "
-        rf"]*",
-        re.MULTILINE,
-    )
+    line = rf"(^\s*(from|import) |[\"'])simfed\.({beside})\b[^ ]*"
     found = {
         (room, match[0].strip())
         for room in {*ROOMS} - {*_NOT_RUN}
         for file in (ROOT / room).rglob("*.py")
-        for match in imports.finditer(file.read_text())
+        for match in re.finditer(line, file.read_text(), re.MULTILINE)
     }
-    shown, not_run = "experiment", "record"
     assert found == {
-        (shown, '"simfed.report.notebook:RunDrawing")(self.measure)'),
-        (not_run, '"simfed.report.notebook:run_html")(self))'),
+        ("experiment", '"simfed.report.notebook:RunDrawing")(self.measure)'),
+        ("record", '"simfed.report.notebook:run_html")(self))'),
     }
 
 
-def test_every_data_file_counts(tmp_path, add_part):
+def test_every_data_file_counts(add_part):
     """A data set of one's own by what it gives, one that comes with simfed by its
     files.
     """
-    import numpy as np
-
-    from simfed.learn import Dataset
 
     def of(values):
-        def images():
-            return Dataset(
-                values, np.arange(4) % 2, values, np.arange(4) % 2, classes=2
-            )
-
-        add_part("dataset", "mine", images)
+        labels = np.arange(4) % 2
+        made = Dataset(values, labels, values, labels, classes=2)
+        add_part("dataset", "mine", lambda: made)
         digest_named_data.cache_clear()
         return key_of(dataset={"name": "mine", "public": 1})
 
@@ -339,10 +322,9 @@ def test_a_part_registered_by_its_place_is_not_built_in(add_part):
 def test_who_takes_part_counts_by_the_source_of_parts_of_ones_own(add_part):
     add_part("selection", "mine", FirstEntries)
     add_part("availability", "mine", FirstEntries)
-    (client,) = scenario().model_dump(mode="json")["clients"]
     used = scenario(
         participation={"clients_per_round": 2, "selection": "mine"},
-        clients=[{**client, "availability": {"kind": "mine"}}],
+        clients=[{**CLIENT, "availability": {"kind": "mine"}}],
     )
     assert digest_parts(used).keys() == {"selection mine", "availability mine"}
 
@@ -358,8 +340,6 @@ def test_variables_that_choose_kernels_count(monkeypatch):
 
 
 def test_the_key_is_the_same_in_every_process():
-    from simfed.scenario import dump_scenario
-
     code = (
         "import sys, pathlib, yaml\n"
         "from simfed.replay import learning_key, TrajectoryStore, Cached\n"

@@ -1,7 +1,5 @@
 """Parts that may differ never share a digest; equal ones do, in any process."""
 
-from __future__ import annotations
-
 import functools
 import os
 import subprocess

@@ -1,7 +1,5 @@
 """Arithmetic that users write in files."""
 
-from __future__ import annotations
-
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -1,7 +1,5 @@
 """Cores that a process may use."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 
@@ -38,7 +36,7 @@ def test_neither_more_than_the_affinity_nor_than_the_quota(
 @pytest.mark.parametrize(
     ("files", "expected"),
     [
-        ({"cgroup.controllers": "io cpu memory"}, ""),
+        ({"cgroup.controllers": "io cpu memory"}, "."),
         ({"cgroup.controllers": "io memory"}, None),
         ({"cpu/cgroup.procs": "1"}, "cpu"),
         ({"cgroup.controllers": "cpuset", "cpu/cgroup.procs": ""}, "cpu"),
@@ -52,6 +50,4 @@ def test_groups_with_a_quota_are_made_where_the_system_has_them(
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     monkeypatch.setattr(cores, "_CGROUP", tmp_path)
-    assert cores.find_cpu_groups() == (
-        None if expected is None else tmp_path / expected
-    )
+    assert cores.find_cpu_groups() == (expected and tmp_path / expected)

@@ -1,7 +1,5 @@
 """Laws as quantile functions: moments, truncation, and what is refused."""
 
-from __future__ import annotations
-
 import math
 
 import numpy as np
@@ -9,7 +7,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from simfed import InputError
 from simfed.ground import Discrete, UniformLaw
 from simfed.ground.distributions import Lognormal, Normal, pick_positions
 
@@ -34,10 +31,9 @@ def test_quantiles_rise_inside_the_bounds_and_invert_the_distribution(law):
     assert values[-1] <= law.high
     if hasattr(law, "cdf"):
         low, high = law.cdf(law.low), law.cdf(law.high) if law.high < math.inf else 1.0
-        for k in (1000, 500_000, 999_000):
-            assert (law.cdf(values[k]) - low) / (high - low) == pytest.approx(
-                GRID[k], rel=1e-9
-            )
+        at = [1000, 500_000, 999_000]
+        shares = [(law.cdf(values[k]) - low) / (high - low) for k in at]
+        assert shares == pytest.approx(GRID[at], rel=1e-9)
 
 
 def test_moments_of_the_laws():
@@ -45,9 +41,8 @@ def test_moments_of_the_laws():
     lognormal = Lognormal(0.3, 0.5).quantile(GRID)
     assert np.median(lognormal) == pytest.approx(0.3, rel=1e-5)
     assert lognormal.std() / lognormal.mean() == pytest.approx(0.5, rel=1e-3)
-    assert Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(
-        GRID
-    ).mean() == pytest.approx(0.3, rel=1e-5)
+    of_mean = Lognormal.of_mean(0.3, 0.5, 0.0, math.inf).quantile(GRID)
+    assert of_mean.mean() == pytest.approx(0.3, rel=1e-5)
 
 
 def test_the_normal_law_is_truncated_at_0_not_clipped():
@@ -63,10 +58,8 @@ def test_choice_follows_its_weights():
     values = Discrete((1.0, 2.0, 3.0), (1.0, 0.0, 3.0)).quantile(GRID)
     assert (values == 1).mean() == pytest.approx(0.25)
     assert (values == 2).sum() == 0
-    assert (
-        np.bincount(Discrete((0.0, 1.0, 2.0, 3.0)).quantile(GRID).astype(int)).tolist()
-        == [250_000] * 4
-    )
+    even = Discrete((0.0, 1.0, 2.0, 3.0)).quantile(GRID)
+    assert np.bincount(even.astype(int)).tolist() == [250_000] * 4
 
 
 @given(
@@ -76,36 +69,3 @@ def test_choice_follows_its_weights():
 def test_a_pick_is_always_something_with_weight(weights, u):
     [picked] = pick_positions(np.array([u]), len(weights), np.array(weights))
     assert weights[picked] > 0
-
-
-@pytest.mark.parametrize(
-    ("make", "sentence"),
-    [
-        (lambda: UniformLaw(2.0, 1.0), "got [2.0, 1.0], expected low below high"),
-        (lambda: UniformLaw(2.0, 2.0), "low below high"),
-        (lambda: Normal(1.0, 0.0), "sd: got 0.0, expected a value above 0"),
-        (
-            lambda: Normal(1.0, 0.1, low=5.0),
-            "bounds between which some of the distribution lies",
-        ),
-        (lambda: Lognormal(0.0, 1.0), "median: got 0.0, expected a value above 0"),
-        (
-            lambda: Lognormal(1.0, 500.0),
-            "cv: got 500.0, expected a number above 0, at most 100",
-        ),
-        (lambda: Lognormal(1.0, 1.0, high=1e-9), "bounds between which some"),
-        (lambda: Discrete(()), "values: got [], expected at least one value"),
-        (
-            lambda: Discrete((1.0, 2.0), (1.0,)),
-            "weights: got 1, expected as many weights as values (2)",
-        ),
-        (
-            lambda: Discrete((1.0,), (0.0,)),
-            "weights: got [0.0], expected numbers of at least 0, one of them above 0",
-        ),
-    ],
-)
-def test_impossible_parameters_are_one_sentence(make, sentence):
-    with pytest.raises(InputError) as refused:
-        make()
-    assert sentence in str(refused.value)

@@ -13,20 +13,14 @@ from simfed.ground.errors import unwrap_error
 
 
 def test_the_sentence():
-    error = InputError(
-        "a number above 0", where="training.learning_rate", got=-1, hint="why not 1?"
-    )
-    assert str(error) == (
-        "training.learning_rate: got -1, expected a number above 0 (why not 1?)"
-    )
-    assert str(error.within("a.yaml")) == (
-        "a.yaml: training.learning_rate: got -1, expected a number above 0 (why not 1?)"
-    )
+    error = InputError("a number above 0", where="rate", got=-1, hint="why not 1?")
+    sentence = "rate: got -1, expected a number above 0 (why not 1?)"
+    assert str(error) == sentence
+    assert str(error.within("a.yaml")) == f"a.yaml: {sentence}"
     assert str(InputError("a number", got=None)) == "got None, expected a number"
     assert str(InputError("a number")) == "expected a number"
-    assert str(InputError(where="a.yaml", problem="no such file")) == (
-        "a.yaml: no such file"
-    )
+    missing = InputError(where="a.yaml", problem="no such file")
+    assert str(missing) == "a.yaml: no such file"
 
 
 def test_errors_cross_processes():

@@ -3,6 +3,7 @@
 What it refuses of each kind stands in tests/fuzz.
 """
 
+import gzip
 import os
 
 import pyarrow as pa
@@ -15,40 +16,25 @@ from simfed.ground.inputs import read_text
 from simfed.ground.tables import open_parquet
 
 
-def test_files_that_are_none(tmp_path):
-    with pytest.raises(InputError, match="none: no such file"):
-        read_text(tmp_path / "none")
-    with pytest.raises(InputError, match="this is a folder, expected a file"):
-        read_text(tmp_path)
-    with pytest.raises(InputError, match="null byte"):
-        read_text("a\0b")
-
-
 def test_a_file_is_read_up_to_a_bound(tmp_path):
     (tmp_path / "a").write_text("four")
     assert read_bytes(tmp_path / "a", 4) == b"four"
-    with pytest.raises(
-        InputError,
-        match=r"a: got '4 bytes', expected a file of at "
-        r"most 3 bytes",
-    ):
+    sentence = "a: got '4 bytes', expected a file of at most 3 bytes"
+    with pytest.raises(InputError, match=sentence):
         read_bytes(tmp_path / "a", 3)
 
 
 @pytest.mark.parametrize(
     ("content", "sentence"),
     [
-        (
-            b"name: x\nrounds: \xff",
-            "a: line 2: cannot be read: not UTF-8 text, byte 0xFF",
-        ),
-        ("é".encode("latin-1"), "a: line 1: cannot be read: not UTF-8 text, byte 0xE9"),
-        ("name".encode("utf-16"), "a: line 1: cannot be read: UTF-16, not UTF-8 text"),
+        (b"name: x\nrounds: \xff", "line 2: cannot be read: not UTF-8 text, byte 0xFF"),
+        (b"\xe9", "line 1: cannot be read: not UTF-8 text, byte 0xE9"),
+        (b"\xff\xfen\0", "line 1: cannot be read: UTF-16, not UTF-8 text"),
     ],
 )
 def test_text_of_another_encoding_is_named(tmp_path, content, sentence):
     (tmp_path / "a").write_bytes(content)
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(InputError, match=f"a: {sentence}"):
         read_text(tmp_path / "a")
 
 
@@ -60,11 +46,8 @@ def test_a_byte_order_mark_and_line_ends_of_other_systems_are_no_text(tmp_path):
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, "", "9" * 10_000])
 def test_broken_json_is_one_sentence(tmp_path, text):
     (tmp_path / "a.json").write_text(text)
-    with pytest.raises(
-        InputError,
-        match=r"a\.json: cannot be read: .* expected a "
-        r"whole JSON file",
-    ):
+    sentence = r"a\.json: cannot be read: .* expected a whole JSON file"
+    with pytest.raises(InputError, match=sentence):
         read_json(tmp_path / "a.json")
 
 
@@ -72,20 +55,12 @@ def test_a_table_of_alike_rows_is_refused_before_it_is_unpacked(tmp_path):
     path = tmp_path / "t.parquet"
     parquet.write_table(pa.table({"a": pa.nulls(1_000_000, pa.float64())}), path)
     assert os.path.getsize(path) < 10_000
-    with (
-        pytest.raises(
-            InputError,
-            match=r"t\.parquet: got '4,000,000 bytes', expected a table "
-            r"that",
-        ),
-        open_parquet(path, 1_000_000),
-    ):
+    sentence = r"t\.parquet: got '4,000,000 bytes', expected a table that"
+    with pytest.raises(InputError, match=sentence), open_parquet(path, 1_000_000):
         pass
 
 
 def test_a_compressed_table_is_not_unpacked_by_its_name(tmp_path):
-    import gzip
-
     (tmp_path / "t.csv.gz").write_bytes(gzip.compress(b"a\n1\n"))
     with pytest.raises(InputError, match=r"t\.csv\.gz"):
         read_columns(tmp_path / "t.csv.gz", ["a"])

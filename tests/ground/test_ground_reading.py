@@ -1,7 +1,5 @@
 """Text that people write, read or refused in one sentence."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -11,13 +9,9 @@ from simfed.ground import parse_yaml, reading
 
 
 def test_numbers_are_numbers_as_people_write_them():
-    assert parse_yaml("[1e5, 1.5E-3, '1e5', .5, 1]", where="a") == [
-        1e5,
-        1.5e-3,
-        "1e5",
-        0.5,
-        1,
-    ]
+    text = "1e5, 1.5E-3, '1e5', .5, 1, '22:00', '010', 0, 0x1F, 1_000, '2026-01-01'"
+    numbers = [1e5, 1.5e-3, "1e5", 0.5, 1, "22:00", "010", 0, 31, 1000, "2026-01-01"]
+    assert parse_yaml(f"[{text}]", where="a") == numbers
 
 
 def test_what_is_written_stands_above_what_is_merged():
@@ -58,62 +52,24 @@ def test_what_is_nested_as_deep_as_no_stack_goes_is_refused(line):
         parse_yaml(30_000 * line, where="a")
 
 
+TEN = ", ".join(["NAME"] * 10)
+
+
 @pytest.mark.parametrize(
-    ("text", "sentence"),
+    ("first", "more"),
     [
-        ("\n? {a: 1}\n: 2", r"^f.yaml: line 2: not valid YAML: a key must be text"),
-        ("\na: !!set {x, y}", r"line 2: not valid YAML: set is no kind of value here"),
-        (
-            "a: 1\nb\x00: 2",
-            (
-                r"^f.yaml: line 2: not valid YAML: a character .* allow, "
-                r"U\+0000"
-            ),
-        ),
-        ("a: \ud800", "U\\+D800"),
-        (3000 * "[", r"^f.yaml: not valid YAML: nested too deeply"),
+        ("[x, y]", f"[{TEN}]"),
+        ("{x: 1}", "{" + ", ".join(f"k{i}: NAME" for i in range(10)) + "}"),
+        ("{x: 1}", "{<<: [" + TEN + "]}"),
     ],
 )
-def test_what_cannot_be_read_is_one_sentence(text, sentence):
-    with pytest.raises(InputError, match=sentence):
-        parse_yaml(text, where="f.yaml")
-
-
-def test_a_clock_time_and_a_number_with_a_leading_zero_are_text_in_quotes():
-    text = "['22:00', '010', 0, 0.5, 0x1F, 1_000, '2026-01-01']"
-    assert parse_yaml(text, where="a") == [
-        "22:00",
-        "010",
-        0,
-        0.5,
-        31,
-        1000,
-        "2026-01-01",
-    ]
-
-
-def bomb(first, more):
+def test_aliases_that_multiply_are_refused_before_they_do(first, more):
     """Nine names, each of which stands ten times for the one before."""
-    lines = [f"a0: &a0 {first}"]
-    lines += [f"a{i}: &a{i} {more(f'*a{i - 1}')}" for i in range(1, 10)]
-    return "\n".join(lines)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        bomb("[x, y]", lambda name: "[" + ", ".join([name] * 10) + "]"),
-        bomb(
-            "{x: 1}",
-            lambda name: "{" + ", ".join(f"k{j}: {name}" for j in range(10)) + "}",
-        ),
-        bomb("{x: 1}", lambda name: "{<<: [" + ", ".join([name] * 10) + "]}"),
-    ],
-)
-def test_aliases_that_multiply_are_refused_before_they_do(text):
-    with pytest.raises(
-        InputError, match="aliases that multiply to more than 1,000,000 values"
-    ):
+    text = f"a0: &a0 {first}\n"
+    for i in range(1, 10):
+        text += f"a{i}: &a{i} {more}\n".replace("NAME", f"*a{i - 1}")
+    refused = "aliases that multiply to more than 1,000,000 values"
+    with pytest.raises(InputError, match=refused):
         parse_yaml(text, where="f.yaml")
 
 
@@ -133,15 +89,3 @@ def test_a_value_that_no_scenario_can_mean_is_looked_for_once(monkeypatch):
         monkeypatch.setattr(reading, "_Loader", never)
     with pytest.raises(InputError, match="the key 'k' stands twice"):
         parse_yaml("k: 1\nk: 2", where="a")
-
-
-@pytest.mark.parametrize(
-    "text", ['name: "a\\e[2J"', '"\\x07": 1', 'name: "\\x9b31m"', '{a: "\\b"}']
-)
-def test_text_with_control_characters_is_refused(text):
-    with pytest.raises(
-        InputError,
-        match=r"a: line 1: not valid YAML: .*character "
-        r"U\+00",
-    ):
-        parse_yaml(text, where="a")

@@ -161,12 +161,15 @@ def test_lognormal_noise_is_recovered_and_no_straggler_invented():
     assert law.probability == 0.0
 
 
-def test_stragglers_are_recovered():
-    rng, truth = np.random.default_rng(2), Measured(0.05, probability=0.04, excess=1.5)
+@pytest.mark.parametrize(
+    "truth", [Measured(0.05, 0.04, 1.5), Measured(0.1, 0.3, 0.3)], ids=["few", "many"]
+)
+def test_stragglers_are_recovered(truth):
+    rng = np.random.default_rng(2)
     law = fit_noise(np.array([truth.factor(rng) for _ in range(3000)]))
-    assert law.log_sd == pytest.approx(0.05, rel=0.1)
-    assert law.probability == pytest.approx(0.04, rel=0.3)
-    assert law.excess == pytest.approx(1.5, rel=0.3)
+    assert law.log_sd == pytest.approx(truth.log_sd, rel=0.1)
+    assert law.probability == pytest.approx(truth.probability, rel=0.3)
+    assert law.excess == pytest.approx(truth.excess, rel=0.3)
 
 
 def stretches(

@@ -553,6 +553,8 @@ def test_a_folder_whose_holder_could_not_be_written_is_free_again(
     """Not first when the error, and the open file behind it, are forgotten."""
 
     def fill_disk():
+        with pytest.raises(InputError, match="got 'one held by another process'"):
+            lock_folder(tmp_path, "run").__enter__()
         raise OSError(errno.ENOSPC, "the disk is full")
 
     with monkeypatch.context() as patch:

@@ -35,27 +35,28 @@ _LOOSE, _LAST_BITS = 1e-3, 2.5e-7
 _LOGISTIC = {"only": ("logistic-regression", 6)}
 _LENETS = {"small": ("lenet5-half", 2), "large": ("lenet5", 2)}
 _TIMES = {"training": "5 ms", "compression": "1 ms", "decompression": "0.5 ms"}
+_STEPS = {"batch_size": 8, "learning_rate": 0.05}
 _SOME = {"clients_per_round": 3}
 _LOSING = {"faults": {"messages": {"lost": 0.4, "tries": 1}}}
 _BANDIT = {"kind": "ascend", "warmup": 1}
 
 
 def _scenario(models, public=16, **changes):
+    speeds = [(name, at) for name, (_, count) in models.items() for at in range(count)]
     clients = [
         {
             "count": 1,
             "prototype": name,
             "device": {"profile": "x86-2core-vm", "assume": _TIMES},
             "link": {
-                "up": (f"{4 / (1 + at)} Mbps"),
+                "up": f"{4 / (1 + at)} Mbps",
                 "down": "20 Mbps",
                 "latency": "5 ms",
             },
         }
-        for name, (_, count) in models.items()
-        for at in range(count)
+        for name, at in speeds
     ]
-    plain = {
+    return {
         "name": "bits",
         "seed": 5,
         "rounds": 6,
@@ -66,16 +67,16 @@ def _scenario(models, public=16, **changes):
         },
         "prototypes": {name: {"model": model} for name, (model, _) in models.items()},
         "clients": clients,
-        "training": {"batch_size": 8, "learning_rate": 0.05},
+        "training": _STEPS,
         "compression": {"k": 400},
         "policy": _BANDIT,
         "evaluation": {"every": 2},
+        **changes,
     }
-    return {**plain, **changes}
 
 
 def _averaging(method="fedavg", **changes):
-    steps = {"batch_size": 8, "learning_rate": 0.05, "local_steps": 3}
+    steps = {**_STEPS, "local_steps": 3}
     return _scenario(_LOGISTIC, 0, **{"method": method, "training": steps, **changes})
 
 
@@ -90,7 +91,7 @@ SCENARIOS = {
     "fedkd of LeNets": _scenario(_LENETS, rounds=4),
     "fedkd with rollbacks": _scenario(
         _LOGISTIC,
-        training={"batch_size": 8, "learning_rate": 5.0},
+        training={**_STEPS, "learning_rate": 5.0},
         safeguard={"rollback": {"threshold": 1.0}},
     ),
     "fedkd with lost uploads": _scenario(_LOGISTIC, **_LOSING),
@@ -207,8 +208,7 @@ def _of_run(name, run, only=None):
     if only is None:
         yield name, "run", "fingerprint", run.fingerprint[:12], ""
     for table in _TABLES:
-        frame = run.table(table)
-        frame = frame.to_pandas() if hasattr(frame, "to_pandas") else frame
+        frame = run.table(table).to_pandas()
         by = [key for key in ("round", "client", "prototype") if key in frame.columns]
         frame = frame.sort_values(by, kind="stable") if by else frame
         for column in frame.columns:
@@ -241,12 +241,11 @@ def place():
 
 def _processor():
     """Its model: products of matrices are made in another order on another one."""
-    told = (
-        Path("/proc/cpuinfo").read_text().splitlines()
-        if Path("/proc/cpuinfo").exists()
-        else []
+    told = Path("/proc/cpuinfo")
+    lines = told.read_text().splitlines() if told.exists() else []
+    about = dict(
+        re.split(r"\s*:\s*", line, maxsplit=1) for line in lines if ":" in line
     )
-    about = dict(re.split(r"\s*:\s*", line, maxsplit=1) for line in told if ":" in line)
     return " ".join(about.get(key, "") for key in ("vendor_id", "cpu family", "model"))
 
 
@@ -273,16 +272,14 @@ def differences(table, *, exact):
         name = " · ".join(key)
         if key not in before or key not in now:
             told.append(f"{name}: {'gone' if key in before else 'new'}")
-        elif not exact and key[1] != "rounds":
-            # on another processor learning goes another way within a few rounds
             continue
-        elif before[key][0] != now[key][0] and (
-            exact or not _near(before[key][1], now[key][1])
-        ):
-            nearly = (
-                " (last bits)" if _near(before[key][1], now[key][1], _LAST_BITS) else ""
-            )
-            told.append(f"{name}: {before[key][1]} → {now[key][1]}{nearly}")
+        # on another processor learning goes another way within a few rounds
+        if not exact and key[1] != "rounds":
+            continue
+        (digest, was), (other, total) = before[key], now[key]
+        if digest != other and (exact or not _near(was, total)):
+            nearly = " (last bits)" if _near(was, total, _LAST_BITS) else ""
+            told.append(f"{name}: {was} → {total}{nearly}")
     return told
 
 

@@ -21,15 +21,6 @@ def test_the_kept_table_is_of_these_scenarios_and_of_three_roundabout_ways():
     assert {scenario for scenario, *_ in columns} == bits.SCENARIOS.keys() | ways
 
 
-def test_resumed_and_replayed_runs_have_the_fingerprints_of_plain_ones():
-    _, columns = bits.read(bits.KEPT)
-    for name, way in ((bits.RESUMED, "resumed"), (bits.REPLAYED, "replayed")):
-        assert (
-            columns[(f"{name} {way}"), "run", "fingerprint"]
-            == columns[name, "run", "fingerprint"]
-        )
-
-
 def test_a_column_that_moves_is_told_and_last_bits_are_called_so(tmp_path, monkeypatch):
     path = tmp_path / "kept.csv"
     path.write_text("here\na,rounds,loss,1111,2.0000001\na,rounds,k,3333,7\n")

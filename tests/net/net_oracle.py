@@ -26,8 +26,15 @@ class OracleFlow:
     ended_at: Fraction | None = None
     cancelled: bool = False
 
-    def active(self, now: Fraction) -> bool:
-        return self.ended_at is None and not self.cancelled and self.joins_at <= now
+    @property
+    def there(self):
+        return self.ended_at is None and not self.cancelled
+
+    def active(self, now):
+        return self.there and self.joins_at <= now
+
+    def waits(self, now):
+        return self.there and self.joins_at > now
 
 
 @dataclass
@@ -36,17 +43,15 @@ class Oracle:
     now: Fraction = Fraction(0)
     flows: list[OracleFlow] = field(default_factory=list)
 
-    def cost(self, k: int, link: int) -> Fraction:
+    def cost(self, k, link):
         flow = self.flows[k]
-        if (
-            flow.radio is not None
-            and flow.radio[1] == link
-            and self.capacities[flow.radio[0]]
-        ):
-            return 1 / self.capacities[flow.radio[0]]
+        if flow.radio is not None and flow.radio[1] == link:
+            alone = self.capacities[flow.radio[0]]
+            if alone:
+                return 1 / alone
         return flow.costs.get(link, Fraction(1))
 
-    def rates(self) -> dict[int, Fraction]:
+    def rates(self):
         """Max-min rates of the active flows by raising one common level."""
         rising = {k for k, f in enumerate(self.flows) if f.active(self.now)}
         rates: dict[int, Fraction] = {}
@@ -54,18 +59,15 @@ class Oracle:
             limits = []
             for link, capacity in enumerate(self.capacities):
                 over = [k for k in rising if link in self.flows[k].path]
+                users = [k for k in rates if link in self.flows[k].path]
+                left = capacity - sum(rates[k] * self.cost(k, link) for k in users)
+                cost = sum(self.flows[k].weight * self.cost(k, link) for k in over)
                 if over:
-                    users = [k for k in rates if link in self.flows[k].path]
-                    used = sum(
-                        (rates[k] * self.cost(k, link) for k in users), Fraction(0)
-                    )
-                    rising_on = sum(
-                        self.flows[k].weight * self.cost(k, link) for k in over
-                    )
-                    limits.append(((capacity - used) / rising_on, over))
+                    limits.append((left / cost, over))
             for k in rising:
-                if self.flows[k].cap is not None:
-                    limits.append((self.flows[k].cap / self.flows[k].weight, [k]))
+                flow = self.flows[k]
+                if flow.cap is not None:
+                    limits.append((flow.cap / flow.weight, [k]))
             level = min(limit for limit, _ in limits)
             for limit, who in limits:
                 for k in who if limit == level else ():
@@ -73,7 +75,7 @@ class Oracle:
                     rising.discard(k)
         return rates
 
-    def advance(self, until: Fraction) -> None:
+    def advance(self, until):
         while True:
             rates = self.rates()
             # what ends at this very instant ends before anything else happens
@@ -82,11 +84,7 @@ class Oracle:
                 for k in over:
                     self.flows[k].ended_at = self.now
                 continue
-            waits = [
-                f.joins_at
-                for f in self.flows
-                if f.ended_at is None and not f.cancelled and f.joins_at > self.now
-            ]
+            waits = [f.joins_at for f in self.flows if f.waits(self.now)]
             ends = [
                 self.now + self.flows[k].left / r for k, r in rates.items() if r > 0
             ]
@@ -97,9 +95,9 @@ class Oracle:
                 self.flows[k].left -= rate * (then - self.now)
             self.now = then
 
-    def drain(self) -> None:
+    def drain(self):
         """Play until nothing is left to happen."""
-        while any(f.ended_at is None and not f.cancelled for f in self.flows):
+        while any(f.there for f in self.flows):
             before = self.now
             self.advance(self.now + 1000)
             if self.now == before:

@@ -12,6 +12,7 @@ import networkx
 import pytest
 import worlds
 import yaml
+from test_net_topology import names
 
 from simfed import InputError
 from simfed.ground import Streams
@@ -53,10 +54,6 @@ def latencies_s(topology):
 def rates(topology, number=0):
     """Of a trace: 2 c for the way up of client c, 2 c + 1 down."""
     return [*topology.traces[number].trace.rates_bytes_per_s]
-
-
-def names(topology, client, direction="up"):
-    return [topology.link_name(link) for link in topology.path(client, direction).links]
 
 
 def test_a_tree_with_a_choice_of_nodes():
@@ -255,14 +252,9 @@ def test_the_examples_of_the_documentation_are_valid():
     page = "\n".join((docs / name).read_text() for name in pages)
     blocks = re.findall(r"^```yaml\n(.*?)^```", page, re.M | re.S)
     chunks = [yaml.safe_load(c) for block in blocks for c in block.split("\n\n")]
-    kinds = {"network": NetworkSpec, "link": LinkSpec}
-    seen = [
-        kinds[key].model_validate(value)
-        for chunk in chunks
-        for key, value in chunk.items()
-        if key != "clients"
-    ]
-    assert len(seen) == 10
+    parts = [part for chunk in chunks for part in chunk.items() if part[0] != "clients"]
     groups = [group for chunk in chunks for group in chunk.get("clients", ())]
-    cells = [LinkSpec.model_validate(group["link"]).cell for group in groups]
-    assert cells == ["home", "home", "street"]
+    parts += [("link", group["link"]) for group in groups]
+    kinds = {"network": NetworkSpec, "link": LinkSpec}
+    seen = [kinds[key].model_validate(value) for key, value in parts]
+    assert len(seen) == 13

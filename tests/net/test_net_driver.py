@@ -18,7 +18,7 @@ from simfed.net.driver import Pace
 from simfed.net.topology import Cell
 
 
-def world(star: Star, **options):
+def world(star, **options):
     env = simpy.Environment()
     return env, Network(env, star, **options)
 

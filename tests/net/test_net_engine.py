@@ -16,51 +16,38 @@ from simfed.net.maxmin import OWN_CAP
 from simfed.net.meter import Meter, Use
 
 
-def ends(engine: Engine, *flows: Flow) -> list[float]:
-    """How long each flow took, after playing to the end."""
-    assert set(engine.advance(inf)) >= set(flows)
-    return [flow.spent_s for flow in flows]
-
-
-def started(engine: Engine, *flows: Flow, at_s: float = 0.0) -> None:
-    for flow in flows:
+def play(engine, *flows):
+    """How long each flow took that starts at an instant, after playing to the end."""
+    for flow, at_s in flows:
         engine.start(flow, at_s=at_s)
+    engine.advance(inf)
+    return [flow.spent_s for flow, _ in flows]
 
 
 def test_a_lone_flow_takes_latency_plus_size_over_capacity_to_the_last_digit():
     flow = Flow(0, 1234.5, (0,), latency_s=0.1)
-    engine = Engine([7.0])
-    engine.start(flow, at_s=1e7)  # a late start must not coarsen the duration
-    assert ends(engine, flow) == [0.1 + 1234.5 / 7.0]
+    # a late start must not coarsen the duration
+    assert play(Engine([7.0]), (flow, 1e7)) == [0.1 + 1234.5 / 7.0]
 
 
 def test_a_flow_that_ends_when_another_starts_did_not_share_with_it():
     a, b = Flow(0, 8.0, (0,)), Flow(1, 8.0, (0,))
-    engine = Engine([4.0])
-    engine.start(a)
-    engine.start(b, at_s=2.0)
-    assert ends(engine, a, b) == [2.0, 2.0]
+    assert play(Engine([4.0]), (a, 0.0), (b, 2.0)) == [2.0, 2.0]
 
 
 def test_a_link_shared_later_starts_to_share_and_says_who_limited_whom():
     a, b = Flow(0, 12.0, (0,)), Flow(1, 4.0, (0, 1))
-    engine = Engine([4.0, 1.5])
-    engine.start(a)
-    engine.start(b, at_s=1.0)
     # a alone for 1 s (4), then 2.5 against b's 1.5 until b ends after 4/1.5 s, then 4
-    assert ends(engine, a, b) == [
-        pytest.approx(1 + 8 / 3 + (8 - 2.5 * 8 / 3) / 4),
-        4 / 1.5,
-    ]
-    assert a.dwelt_s == {0: pytest.approx(a.spent_s)}
-    assert b.dwelt_s == {1: pytest.approx(b.spent_s)}
+    a_s = 1 + 8 / 3 + (8 - 2.5 * 8 / 3) / 4
+    took_s = play(Engine([4.0, 1.5]), (a, 0.0), (b, 1.0))
+    assert took_s == pytest.approx([a_s, 8 / 3])
+    assert a.dwelt_s == {0: pytest.approx(a_s)}
+    assert b.dwelt_s == {1: pytest.approx(8 / 3)}
 
 
 def test_an_own_cap_is_no_link():
     flow = Flow(0, 4.0, (0,), cap_bytes_per_s=1.0)
-    engine = Engine([4.0])
-    engine.start(flow)
-    ends(engine, flow)
+    play(Engine([4.0]), (flow, 0.0))
     assert flow.dwelt_s == {OWN_CAP: 4.0}
 
 
@@ -71,32 +58,26 @@ def test_nothing_is_lost_when_a_busy_link_turns_its_clock_back():
     uses: list[Use] = []
     engine = Engine([10.0], meter=Meter(uses.append))
     rng = np.random.default_rng(0)
-    flows = [
-        Flow(k, float(size), (0,)) for k, size in enumerate(rng.exponential(9.0, 2000))
-    ]
-    for at_s, flow in zip(np.cumsum(rng.exponential(1.0, 2000)), flows, strict=True):
-        engine.start(flow, float(at_s))
-    engine.advance(inf)
-    total = sum(flow.size_bytes for flow in flows)
-    assert sum(use[3] for use in uses) == pytest.approx(total, rel=1e-12)
+    sizes = rng.exponential(9.0, 2000).tolist()
+    starts_s = np.cumsum(rng.exponential(1.0, 2000)).tolist()
+    flows = [Flow(k, size, (0,)) for k, size in enumerate(sizes)]
+    play(engine, *zip(flows, starts_s, strict=True))
+    assert sum(use[3] for use in uses) == pytest.approx(sum(sizes), rel=1e-12)
     busy = sum(to_s - from_s for _, from_s, to_s, *_ in uses)
     # it works at full rate whenever it works
-    assert busy == pytest.approx(total / 10.0, rel=1e-12)
+    assert busy == pytest.approx(sum(sizes) / 10.0, rel=1e-12)
     assert all(before[2] <= after[1] for before, after in pairwise(uses))
 
 
 def test_a_link_that_never_limits_keeps_no_memory_of_the_flows_it_saw():
     engine = Engine([1e9, *[1.0] * 3000])
-    flows = [Flow(k, 5.0, (0, k + 1)) for k in range(3000)]
-    for k, flow in enumerate(flows):  # ten at a time
-        engine.start(flow, 0.5 * k)
+    for k in range(3000):  # ten at a time
+        engine.start(Flow(k, 5.0, (0, k + 1)), 0.5 * k)
     engine.advance(1499.0)
     link = engine.sharing.shared[0]
     assert len(link.flows) == 10
-    assert (
-        max(len(heap) for heap in (link.by_limit, link.ends, link.by_cap, link.guards))
-        < 100
-    )
+    for heap in (link.by_limit, link.ends, link.by_cap, link.guards):
+        assert len(heap) < 100
 
 
 def test_a_use_record_ends_where_the_capacity_changes():
@@ -114,11 +95,8 @@ def test_a_use_record_ends_where_the_capacity_changes():
 
 def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
     engine = Engine([4.0])
-    started(
-        engine,
-        Flow(0, 9.0, (0,), cap_bytes_per_s=1.0),
-        Flow(1, 9.0, (0,), cap_bytes_per_s=1.0),
-    )
+    for k in range(2):
+        engine.start(Flow(k, 9.0, (0,), cap_bytes_per_s=1.0))
     engine.advance(0.0)
     link = engine.sharing.shared[0]
     link.load.add(1e3)  # as a bug would
@@ -128,14 +106,11 @@ def test_a_link_that_would_carry_too_much_is_a_broken_invariant():
 
 
 def test_progressive_filling_with_weights_and_caps():
-    allocation = max_min(
-        [12.0],
-        [[0], [0], [0], []],
-        weights=[1, 2, 1, 1],
-        caps_bytes_per_s=[inf, inf, 1.5, 7],
-    )
-    assert allocation.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
-    assert allocation.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
+    caps = [inf, inf, 1.5, 7]
+    paths = [[0], [0], [0], []]
+    filled = max_min([12.0], paths, weights=[1, 2, 1, 1], caps_bytes_per_s=caps)
+    assert filled.rates_bytes_per_s == [3.5, 7.0, 1.5, 7]
+    assert filled.bottlenecks == [0, 0, OWN_CAP, OWN_CAP]
 
 
 @pytest.mark.parametrize(
@@ -145,40 +120,35 @@ def test_progressive_filling_with_weights_and_caps():
         ([2.0, 2.0, 3.0], "link 0 carries 7.0 of 6.0 bytes/s"),
         (
             [1.5, 2.0, 2.0],
-            ("flow 0 is neither at its cap nor the fastest on a full link"),
+            "flow 0 is neither at its cap nor the fastest on a full link",
         ),
         ([3.0, 1.5, 1.5], "flow 0 runs at 3.0 bytes/s above its cap of 2.5"),
     ],
 )
 def test_the_certificate_finds_what_is_unfair(rates, sentence):
-    assert (
-        why_not_max_min([6.0], [[0]] * 3, rates, caps_bytes_per_s=[2.5, inf, inf])
-        == sentence
-    )
+    caps = [2.5, inf, inf]
+    said = why_not_max_min([6.0], [[0]] * 3, rates, caps_bytes_per_s=caps)
+    assert said == sentence
 
 
 def test_flows_on_long_paths_get_what_flows_on_short_ones_would(monkeypatch):
     """On long paths a flow that is met on many links is looked at once, on short ones
     at each link.
     """
-    rng = np.random.default_rng(7)
-    capacities = rng.integers(1, 9, 40).astype(float)
-    paths = [tuple(range(int(a), int(a + n))) for a, n in rng.integers(1, 20, (60, 2))]
-    drawn = list(
-        zip(paths, rng.exponential(40.0, 60), rng.uniform(0, 60, 60), strict=True)
-    )
-    took = []
-    for longest in (64, 0):
+
+    def took_s(longest):
         monkeypatch.setattr("simfed.net.sharing._LONG_PATH", longest)
-        engine = Engine(capacities)
+        rng = np.random.default_rng(7)
+        engine = Engine(rng.integers(1, 9, 40).astype(float))
+        paths = rng.integers(1, 20, (60, 2)).tolist()
+        sizes, starts_s = rng.exponential(40.0, 60), rng.uniform(0, 60, 60)
         flows = [
-            Flow(k, float(size), path, weight=1.0 + k % 3)
-            for k, (path, size, _) in enumerate(drawn)
+            Flow(k, size, tuple(range(a, a + n)), weight=1.0 + k % 3)
+            for k, ((a, n), size) in enumerate(zip(paths, sizes.tolist(), strict=True))
         ]
-        for flow, (_, _, at) in zip(flows, drawn, strict=True):
-            engine.start(flow, float(at))
-        took.append(ends(engine, *flows))
-    assert took[0] == pytest.approx(took[1], rel=1e-9)
+        return play(engine, *zip(flows, starts_s.tolist(), strict=True))
+
+    assert took_s(64) == pytest.approx(took_s(0), rel=1e-9)
 
 
 def test_an_instant_that_is_no_number_is_an_error_and_no_endless_loop():

@@ -23,12 +23,17 @@ EIGHTHS = st.integers(0, 32).map(lambda n: Fraction(n, 8))
 SMALL = st.integers(1, 12).map(Fraction)
 
 
+def took_s(exact):
+    took = float(exact.ended_at - exact.started_at)
+    return pytest.approx(took, rel=1e-9, abs=1e-12)
+
+
 class NetworkMachine(RuleBasedStateMachine):
     """One engine and one oracle under the same commands."""
 
     from_scratch = False
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.uses: list[Use] = []
         self.flows: list[Flow] = []
@@ -39,7 +44,7 @@ class NetworkMachine(RuleBasedStateMachine):
         capacities=st.lists(SMALL, min_size=1, max_size=6),
         airs=st.sets(st.integers(0, 5)),
     )
-    def build(self, capacities: list[Fraction], airs: set[int]) -> None:
+    def build(self, capacities, airs):
         self.airs = airs
         self.oracle = Oracle(list(capacities))
         self.engine = Engine(
@@ -57,66 +62,52 @@ class NetworkMachine(RuleBasedStateMachine):
         cap=st.none() | SMALL,
         copies=st.sampled_from([1, 1, 2, 5]),
     )
-    def start(  # type: ignore[no-untyped-def]
-        self, data, size, latency, weight, cap, copies
-    ) -> None:
-        count = len(self.oracle.capacities)
-        path = tuple(
-            data.draw(st.permutations(range(count)))[: data.draw(st.integers(1, count))]
-        )
-        airs, wires = (
-            self.airs & set(path),
-            [link for link in path if link not in self.airs],
-        )
-        exact = {
-            air: data.draw(st.sampled_from([Fraction(1, 4), Fraction(3)]))
-            for air in airs
-        }
-        radio = (
-            (wires[0], min(airs))
-            if airs and wires and data.draw(st.booleans())
-            else None
-        )
-        costs = {air: float(cost) for air, cost in exact.items()} or None
+    def start(self, data, size, latency, weight, cap, copies):
+        links = data.draw(st.permutations(range(len(self.oracle.capacities))))
+        path = tuple(links[: data.draw(st.integers(1, len(links)))])
+        airs = self.airs & set(path)
+        wires = [link for link in path if link not in airs]
+        prices = st.sampled_from([Fraction(1, 4), Fraction(3)])
+        exact = {air: data.draw(prices) for air in airs}
+        radio = None
+        if airs and wires and data.draw(st.booleans()):
+            radio = wires[0], min(airs)
+        now, limit = self.oracle.now, inf if cap is None else float(cap)
         for _ in range(copies):
-            now = self.oracle.now
             self.oracle.flows.append(
                 OracleFlow(
                     path, Fraction(size), now + latency, now, weight, cap, exact, radio
                 )
             )
-            limit = inf if cap is None else float(cap)
             flow = Flow(
                 len(self.flows), float(size), path, float(latency), float(weight), limit
             )
-            flow.costs, flow.radios = costs, None if radio is None else dict([radio])
+            flow.costs = {air: float(cost) for air, cost in exact.items()} or None
+            flow.radios = None if radio is None else dict([radio])
             self.flows.append(flow)
             self.engine.start(flow)
         self._advance(self.oracle.now)
 
     @rule(data=st.data())
-    def abort(self, data) -> None:  # type: ignore[no-untyped-def]
+    def abort(self, data):
         # A flow within rounding of its end may have ended on one side only: leave it
         # alone.
         running = [
             k
-            for k, f in enumerate(self.oracle.flows)
-            if f.ended_at is None
-            and not f.cancelled
-            and k not in self.ended
-            and f.left > 1e-6
+            for k, exact in enumerate(self.oracle.flows)
+            if k not in self.ended | self.gone and exact.left > 1e-6
         ]
         if running:
             k = data.draw(st.sampled_from(running))
-            self.oracle.flows[k].cancelled = True
-            self.engine.cancel(self.flows[k])
+            flow, exact = self.flows[k], self.oracle.flows[k]
+            exact.cancelled = True
+            self.engine.cancel(flow)
             self.gone.add(k)
-            assert self.flows[k].remaining_bytes == pytest.approx(
-                float(self.oracle.flows[k].left), rel=1e-9
-            )
+            left = float(exact.left)
+            assert flow.remaining_bytes == pytest.approx(left, rel=1e-9)
 
     @rule(data=st.data(), capacity=st.integers(0, 12).map(Fraction))
-    def change_capacity(self, data, capacity) -> None:  # type: ignore[no-untyped-def]
+    def change_capacity(self, data, capacity):
         link = data.draw(st.integers(0, len(self.oracle.capacities) - 1))
         self.oracle.capacities[link] = capacity
         self.engine.change_capacity(link, float(capacity))
@@ -125,7 +116,7 @@ class NetworkMachine(RuleBasedStateMachine):
         data=st.data(),
         weight=st.sampled_from([Fraction(1), Fraction(3), Fraction(1, 4)]),
     )
-    def change_weight(self, data, weight) -> None:  # type: ignore[no-untyped-def]
+    def change_weight(self, data, weight):
         """Of one that has begun, or not yet; as a trace of its radio does."""
         under_way = [k for k, f in enumerate(self.oracle.flows) if f.ended_at is None]
         if under_way:
@@ -135,72 +126,61 @@ class NetworkMachine(RuleBasedStateMachine):
             self.engine._finish()
 
     @rule(wait=EIGHTHS)
-    def wait(self, wait: Fraction) -> None:
+    def wait(self, wait):
         self._advance(self.oracle.now + wait)
 
-    def _advance(self, until: Fraction) -> None:
+    def _advance(self, until):
         self.oracle.advance(until)
         self.oracle.now = until
         self.ended |= {flow.id for flow in self.engine.advance(float(until))}
 
     @invariant()
-    def agrees(self) -> None:
+    def agrees(self):
         if not hasattr(self, "oracle"):
             return
         now, sharing = self.oracle.now, self.engine.sharing
         rates = self.oracle.rates()
+        there = [
+            (k, flow, exact)
+            for k, (flow, exact) in enumerate(
+                zip(self.flows, self.oracle.flows, strict=True)
+            )
+            if k not in self.gone
+        ]
         # one that ends at this very instant may, by rounding, end an ulp later in the
         # engine, and has its share until then
-        lags = any(
-            exact.ended_at is not None and k not in self.ended and k not in self.gone
-            for k, exact in enumerate(self.oracle.flows)
-        )
-        for k, (flow, exact) in enumerate(
-            zip(self.flows, self.oracle.flows, strict=True)
-        ):
-            close = pytest.approx(
-                float(exact.left), rel=1e-9, abs=1e-9 * max(flow.size_bytes, 1)
-            )
-            if k in self.gone:
-                continue
+        lags = any(e.ended_at is not None and k not in self.ended for k, _, e in there)
+        for k, flow, exact in there:
             if exact.ended_at is not None:
-                assert k in self.ended or sharing.left(flow) <= 1e-9 * flow.size_bytes
-                assert (
-                    flow.spent_s
-                    == pytest.approx(
-                        float(exact.ended_at - exact.started_at), rel=1e-9, abs=1e-12
-                    )
-                    or k not in self.ended
-                )
+                if k in self.ended:
+                    assert flow.spent_s == took_s(exact)
+                else:
+                    assert sharing.left(flow) <= 1e-9 * flow.size_bytes
             elif exact.joins_at <= now:
-                assert (sharing.left(flow) if flow.joined else 0.0) == close
+                spare = 1e-9 * max(flow.size_bytes, 1)
+                left = pytest.approx(float(exact.left), rel=1e-9, abs=spare)
+                assert (sharing.left(flow) if flow.joined else 0.0) == left
                 if exact.left > 1e-6 and not lags:
-                    assert sharing.rate(flow) == pytest.approx(
-                        float(rates[k]), rel=1e-9, abs=1e-9
-                    )
+                    rate = pytest.approx(float(rates[k]), rel=1e-9, abs=1e-9)
+                    assert sharing.rate(flow) == rate
             else:
                 assert not flow.joined
 
     @invariant()
-    def is_max_min_fair(self) -> None:
+    def is_max_min_fair(self):
         flows = [flow for flow in self.flows if flow.joined]
         if flows:
-            sharing = self.engine.sharing
-            assert (
-                why_not_max_min(
-                    [float(c) for c in self.oracle.capacities],
-                    [flow.links for flow in flows],
-                    [sharing.rate(flow) for flow in flows],
-                    [flow.weight for flow in flows],
-                    [flow.cap_bytes_per_s for flow in flows],
-                    costs=[
-                        [flow.cost_on(link) for link in flow.links] for flow in flows
-                    ],
-                )
-                is None
+            why = why_not_max_min(
+                [float(c) for c in self.oracle.capacities],
+                [flow.links for flow in flows],
+                [self.engine.sharing.rate(flow) for flow in flows],
+                [flow.weight for flow in flows],
+                [flow.cap_bytes_per_s for flow in flows],
+                costs=[[flow.cost_on(link) for link in flow.links] for flow in flows],
             )
+            assert why is None
 
-    def teardown(self) -> None:
+    def teardown(self):
         if not hasattr(self, "oracle"):
             return
         for link, capacity in enumerate(self.oracle.capacities):
@@ -211,9 +191,7 @@ class NetworkMachine(RuleBasedStateMachine):
         self.ended |= {flow.id for flow in self.engine.advance(inf)}
         assert self.ended | self.gone == set(range(len(self.flows)))
         for k in self.ended:
-            exact = self.oracle.flows[k]
-            took = float(exact.ended_at - exact.started_at)
-            assert self.flows[k].spent_s == pytest.approx(took, rel=1e-9, abs=1e-12)
+            assert self.flows[k].spent_s == took_s(self.oracle.flows[k])
         for link in range(len(self.oracle.capacities)):
             carried = sum(use[3] for use in self.uses if use[0] == link)
             moved = sum(

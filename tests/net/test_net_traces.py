@@ -32,9 +32,7 @@ def parse(tmp_path, text, *options, read=read_csv, **named):
     return read(path, *options, **named)
 
 
-def took(
-    trace: LinkTrace, size: float, *, at_s: float = 0.0, epoch_s: float = 0.0
-) -> float:
+def took(trace, size, *, at_s=0.0, epoch_s=0.0):
     engine = Engine([trace.trace.peak_bytes_per_s], {0: trace})
     engine.epoch_s = epoch_s
     flow = Flow(0, size, (0,))
@@ -43,7 +41,7 @@ def took(
     return flow.spent_s
 
 
-def bytes_until(trace: Trace, at_s: float) -> float:
+def bytes_until(trace, at_s):
     """What a link can carry from 0 to `at_s`.
 
     An `error` trace carries nothing after its end.

@@ -13,7 +13,52 @@ from simfed.net import Star
 from simfed.record import explain_rounds, rank_stragglers
 from simfed.sim import blame
 
-SIZE = 8000.0  # bytes of one upload
+SIZE = 8000.0
+
+
+@pytest.mark.parametrize(
+    ("star", "trains_s", "down_bytes", "blame"),
+    [
+        (Star(3, up_bytes_per_s=SIZE), (1, 9, 2), 0.0, (1, "training", None, 7.0)),
+        (
+            Star(2, up_bytes_per_s=[SIZE, SIZE / 16]),
+            (1, 1),
+            0.0,
+            (1, "upload", "client-1/up", 15.0),
+        ),
+        (
+            Star(2, down_bytes_per_s=[1000.0, 500.0]),
+            (1, 1),
+            2000.0,
+            (1, "download", "client-1/down", 2.0),
+        ),
+        # a link is not blamed for what is mostly latency
+        (
+            Star(2, up_bytes_per_s=SIZE, latency_s=[0.0, 0.75]),
+            (0.5, 0.5),
+            0.0,
+            (1, "upload", "client-1/up", 0.75),
+        ),
+        (
+            Star(2, up_bytes_per_s=SIZE, latency_s=[0.0, 1.25]),
+            (0.5, 0.5),
+            0.0,
+            (1, "upload", None, 1.25),
+        ),
+        # ties blame the lowest id
+        (Star(3), (1, 1, 1), 0.0, (0, "training", None, 0.0)),
+        # nobody is there to be compared with
+        (Star(1), (2,), 0.0, (0, "training", None, None)),
+    ],
+)
+def test_the_last_client_is_blamed_with_its_longest_phase_and_link(
+    star, trains_s, down_bytes, blame
+):
+    devices = [sim.Fixed(seconds) for seconds in trains_s]
+    world = one_round(star, devices, downlink_bytes=down_bytes)
+    assert blamed(world) == blame
+    ends_s = world.column("participations", "slack_s")
+    assert min(ends_s) == ends_s[blame[0]] == 0.0
 
 
 def one_round(star, devices, **options):
@@ -32,23 +77,6 @@ def blamed(world):
     return row
 
 
-def test_a_slow_processor_is_blamed_for_training_and_no_link():
-    star = Star(3, up_bytes_per_s=SIZE)
-    world = one_round(star, [sim.Fixed(1), sim.Fixed(9), sim.Fixed(2)])
-    assert blamed(world) == (1, "training", None, 7.0)
-    assert world.column("participations", "slack_s") == [8.0, 0.0, 7.0]
-
-
-def test_a_slow_link_is_blamed_by_its_name():
-    star = Star(2, up_bytes_per_s=[SIZE, SIZE / 16])
-    assert blamed(one_round(star, [sim.Fixed()] * 2)) == (
-        1,
-        "upload",
-        "client-1/up",
-        15,
-    )
-
-
 def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
     # three at once on a link of 1 upload/s: all end after 3 s; without one the rest
     # take 2 s. The simple difference to the next one would say that nothing is saved.
@@ -59,32 +87,11 @@ def test_without_the_straggler_the_others_are_faster_on_a_shared_link():
     assert told == {1: "round 1: client 0, 75 % upload, shared link server/receive"}
 
 
-@pytest.mark.parametrize(("latency_s", "link"), [(0.9, "client-1/up"), (1.1, None)])
-def test_a_link_is_not_blamed_for_what_is_mostly_latency(latency_s, link):
-    star = Star(2, up_bytes_per_s=SIZE, latency_s=[0.0, latency_s])
-    world = one_round(star, [sim.Fixed(0.5, 0)] * 2)
-    assert blamed(world) == (1, "upload", link, pytest.approx(latency_s))
-
-
-def test_a_download_can_be_to_blame():
-    star = Star(2, down_bytes_per_s=[1000.0, 500.0])
-    world = one_round(star, [sim.Fixed()] * 2, downlink_bytes=2000.0)
-    assert blamed(world) == (1, "download", "client-1/down", 2.0)
-
-
 def test_the_servers_own_work_can_be_to_blame_and_shrinks_with_the_client():
     server = sim.Fixed(decompression=4.0, inference=3.0, distillation=2.0)
     world = one_round(Star(2), [sim.Fixed(1.0), sim.Fixed(1.5)], server_device=server)
     assert blamed(world) == (1, "server", None, 0.5 + 4.0 + 3.0)
     assert explain_rounds(world.recorder.table) == {1: "round 1: client 1, 89 % server"}
-
-
-def test_ties_blame_the_lowest_id():
-    assert blamed(one_round(Star(3), [sim.Fixed()] * 3)) == (0, "training", None, 0.0)
-
-
-def test_a_client_alone_has_nobody_to_be_compared_with():
-    assert blamed(one_round(Star(1), [sim.Fixed()])) == (0, "training", None, None)
 
 
 @given(

@@ -97,3 +97,4 @@ def test_a_server_waits_for_the_losses_that_clients_measure_where_a_policy_learn
         assert run.rounds["server_s"].tolist() == pytest.approx([0.03] * 2)
         asked = run.spans[run.spans["kind"] == "losses"]
         assert asked["track"].tolist() == ["server"] * 2
+        assert run.participations["local_loss"].notna().all()

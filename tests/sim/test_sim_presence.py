@@ -54,12 +54,6 @@ def test_the_fastest_are_asked_after_everybody_was_met():
     assert all(asked[number] == [3, 4, 5] for number in (3, 4, 5, 6))
 
 
-def test_utility_guided_selection_is_told_losses():
-    run = play(scenario(participation={"clients_per_round": 2, "selection": "oort"}))
-    assert run.participations["local_loss"].notna().all()
-    assert (run.participations.groupby("round").size() == 2).all()
-
-
 def test_phases_fail_independently_as_often_as_said():
     def failed_in(**chances):
         made = scenario(400, {"clients[0].failure": chances}, rounds=2)

@@ -1,4 +1,6 @@
-"""Methods that tell their own story: messages beside the model, and barriers."""
+"""Methods that tell their own story: messages beside the model, barriers, maybe with
+deadlines, and work at the server within participations.
+"""
 
 from dataclasses import dataclass
 
@@ -7,8 +9,9 @@ import sim_worlds as sim
 import worlds
 
 from simfed import InputError, InputErrors, RunFailed, register
-from simfed.ground import Field, Method, Plan, Work
+from simfed.ground import SERVER, Field, Method, Plan, Work
 from simfed.net import Star
+from simfed.verify import verify
 
 MODEL = "lenet5-half"
 TRAINING = Work("training", MODEL, 32)
@@ -54,19 +57,50 @@ class Split(Method):
         yield from client.send()
 
 
+@dataclass(frozen=True)
+class Served(Method):
+    """Each client's 1000 bytes are worked on by the server before it goes on."""
+
+    def plan(self, setting, who, round):
+        return Plan({}, (), UP)
+
+    def participate(self, setting, client):
+        yield from client.send(1000.0)
+        yield from client.work(TRAINING._replace(kind="half"), at=SERVER)
+        yield from client.send()
+
+
+@dataclass(frozen=True)
+class Gated(Method):
+    """Trains and waits at a barrier with a deadline."""
+
+    def plan(self, setting, who, round):
+        return Plan({}, (TRAINING,), UP)
+
+    def participate(self, setting, client):
+        yield from client.work()
+        yield from client.wait("sums", deadline_s=1.5)
+        yield from client.send()
+
+
 @pytest.fixture(autouse=True)
 def _registered(add_part):
-    add_part("method", "staged", Staged)
-    add_part("method", "split", Split)
+    for kind in (Staged, Split, Served, Gated):
+        add_part("method", kind.__name__.lower(), kind)
 
 
-def world(kind="staged", clients=3, trains_s=(1, 2, 3), **options):
+def world(kind="staged", trains_s=(1, 2, 3), server_device=None, **options):
     """What travels up takes size / 1000 s, down size / 2000."""
+    clients = len(trains_s)
     plain = sim.scenario(rounds=1, clients=clients, method={"kind": kind, **options})
     star = Star(clients, up_bytes_per_s=1000.0, down_bytes_per_s=2000.0)
-    devices = [sim.Fixed(float(seconds)) for seconds in trains_s]
-    down_bytes = 4000.0 if kind == "staged" else 0.0
-    return sim.build(plain, star=star, devices=devices, downlink_bytes=down_bytes)
+    return sim.build(
+        plain,
+        star=star,
+        devices=[sim.Fixed(float(seconds)) for seconds in trains_s],
+        downlink_bytes=4000.0 if kind == "staged" else 0.0,
+        server_device=server_device,
+    )
 
 
 def blame(played):
@@ -135,11 +169,59 @@ def test_who_waits_at_a_barrier_can_leave():
 
 
 def test_split_learning_is_as_long_as_its_batches():
-    played = world("split", clients=2, trains_s=(1, 2)).run()
+    played = world("split", trains_s=(1, 2)).run()
     names = "training_s", "uplink_s", "downlink_s", "uplink_bytes"
     for client, row in enumerate(played.rows("participations", *names)):
         expected = 1.5 * (client + 1), 3 * 0.8 + 1.0, 3 * 0.2, 3 * 800.0 + 1000.0
         assert row == pytest.approx(expected, rel=1e-12)
+
+
+def test_work_on_the_server_queues_for_its_one_processor():
+    played = world("served", server_device=sim.Fixed(2.0)).run()
+    # all messages are there at 1; the server needs 2 s for each, in order of the
+    # clients
+    turns = played.spans("server · steps")
+    assert [span[2:] for span in turns] == [(1.0, 3.0), (3.0, 5.0), (5.0, 7.0)]
+    assert played.rows("participations", "training_s", "uplink_s", "waiting_s") == [
+        (0.0, 2.0, 2.0 + 4.0),
+        (0.0, 2.0, 4.0 + 2.0),
+        (0.0, 2.0, 6.0),
+    ]
+    assert blame(played)[0][::2] == (8.0, "half")
+
+
+def test_a_barrier_opens_at_its_deadline_and_who_comes_later_fails():
+    played = world("gated", trains_s=(1, 2, 3, 4)).run()
+    # the first comes at 1, so it opens at 2.5 with clients 0 and 1
+    told = played.rows("participations", "outcome", "uplink_s")
+    assert told == [("aggregated", 1.0)] * 2 + [("failed", 0.0)] * 2
+    assert played.spans("client 0")[1] == ("barrier", "sums", 1.0, 2.5)
+
+
+@pytest.mark.parametrize(
+    ("at_s", "waited"),
+    [
+        (2.0, [("barrier", "turn", 1.0, 2.0)]),
+        (4.0, [("barrier", "turn", 1.0, 3.0), ("barrier", "half", 3.0, 4.0)]),
+    ],
+)
+def test_who_leaves_in_the_queue_or_at_the_server_makes_room(at_s, waited):
+    played = world("served", server_device=sim.Fixed(2.0)).lose(at_s, 1).run()
+    assert played.spans("client 1")[1 : len(waited) + 1] == waited
+    rows = played.rows("participations", "outcome", "uplink_bytes")
+    assert [outcome for outcome, _ in rows] == ["aggregated", "dropped", "aggregated"]
+    assert rows[1][1] == 1000.0
+    last = ("half", "half", max(at_s, 3.0), max(at_s, 3.0) + 2.0)
+    assert played.spans("server · steps")[-1] == last
+
+
+def test_a_run_without_any_span_is_told_as_it_is(tmp_path):
+    """Nothing takes time: no track has a span, which no check may stumble over."""
+    nothing = {"training": "0 s", "compression": "0 s"}
+    made = worlds.world("tiny", {"clients[0].device": nothing, "clients[0].link": {}})
+    run = worlds.play(made, tmp_path / "run", time_only=True)
+    assert len(run.spans) == 0
+    assert verify(run.path) == []
 
 
 def play(method, out=None, time_only=True, **more):

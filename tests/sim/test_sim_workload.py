@@ -36,14 +36,6 @@ def test_sizes_are_those_of_the_wire_with_what_is_charged():
     assert sizes(downlink={"payload": "fp16"})[0] == 2 * d + 4 * buffers
 
 
-def test_the_version_counts_merges_of_something():
-    sides = workload()
-    assert sides.merge(1, []).model_version == 0
-    sent = sides.execute(sides.task(1, 0), Choice("top-k", 5))
-    assert sides.merge(1, [sent]).model_version == 1
-    assert sides.task(2, 0).model_version == 1
-
-
 def test_a_size_that_depends_on_the_data_needs_a_record():
     with pytest.raises(InputError, match=r"rice with top-k.*policy\.arms_from: RUN"):
         upload_bytes(workload("rice"))

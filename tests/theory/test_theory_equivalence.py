@@ -31,7 +31,7 @@ SHARED = {
 
 def scenario(changes=(), **more):
     keys = {"client_order": "round-robin", "compression.k": 500, "evaluation.every": 2}
-    return worlds.world("two", keys | dict(changes), **more)
+    return worlds.world("two", {**keys, **dict(changes), **more})
 
 
 def plain_curve(plain, **options):
@@ -44,61 +44,39 @@ def plain_curve(plain, **options):
         workload.close()
 
 
-def curve_of(run):
-    """What was learned: per round and prototype the losses and accuracy, per client arm
-    and bytes.
-    """
-    prototypes = [tuple(row.values()) for row in run.table("prototypes").to_pylist()]
-    parts = run.table("participations").select(
-        ["round", "client", "arm", "uplink_bytes"]
-    )
-    return prototypes, [tuple(row.values()) for row in parts.to_pylist()]
-
-
-def curve_of_plain(rounds):
-    prototypes, parts = [], []
-    for played in rounds:
-        outcome = played.outcome
-        for name, kd_loss in outcome.shared_loss.items():
-            tested = outcome.evaluation.get(name)
-            prototypes.append(
-                (
-                    played.round,
-                    name,
-                    kd_loss,
-                    tested and tested.accuracy,
-                    tested and tested.loss,
-                )
-            )
-        parts += [
-            (played.round, client, arm, played.uplink_bytes[client])
-            for client, arm in played.arms.items()
-        ]
-    return prototypes, parts
-
-
-@pytest.mark.parametrize("kind", ["ascend", "ucb"])
+@pytest.mark.parametrize("policy", [ASCEND, {"kind": "ucb"}])
 def test_with_the_times_of_a_full_run_a_learning_policy_does_the_same_in_the_plain_loop(
-    kind,
+    policy,
 ):
-    policy = {**ASCEND, "kind": kind} if kind == "ascend" else {"kind": kind}
     plain = scenario(SHARED, policy=policy, rounds=6)
     run = worlds.play(plain)
     parts = run.participations.set_index(["round", "client"])
     tau_s = parts.training_s + parts.compression_s + parts.uplink_s
-    rounds = plain_curve(plain, tau_s=lambda round, client: tau_s[round, client])
-    assert curve_of(run) == curve_of_plain(rounds)
-    rewards = {(p.round, client): r for p in rounds for client, r in p.rewards.items()}
-    assert parts.reward.dropna().to_dict() == rewards
+    rounds = plain_curve(plain, tau_s=lambda *key: tau_s[key])
+    tested = []
+    for p in rounds:
+        for name, loss in p.outcome.shared_loss.items():
+            one = p.outcome.evaluation.get(name)
+            told = (one.accuracy, one.loss) if one else (None, None)
+            tested.append((p.round, name, loss, *told))
+    names = "round", "prototype", "kd_loss", "test_accuracy", "test_loss"
+    rows = run.table("prototypes").to_pylist()
+    assert tested == [tuple(row[name] for name in names) for row in rows]
+    for column, told in (
+        ("arm", lambda p: p.arms),
+        ("uplink_bytes", lambda p: p.uplink_bytes),
+        ("reward", lambda p: p.rewards),
+    ):
+        mine = {(p.round, client): x for p in rounds for client, x in told(p).items()}
+        assert parts[column].dropna().to_dict() == mine
 
 
 def test_a_clock_needs_no_torch(tmp_path):
     """Nor do data sets, the catalogue and what is read of codecs."""
-    path = tmp_path / "scenario.yaml"
     codecs = ["qsgd", "svd", "top-k+bf16", "random-k"]
-    path.write_text(
-        json.dumps(worlds.change(worlds.TWO, {"compression.strategies": codecs}))
-    )
+    plain = worlds.change(worlds.TWO, {"compression.strategies": codecs})
+    path = tmp_path / "scenario.yaml"
+    path.write_text(json.dumps(plain))
     program = """
 import sys, simfed
 from simfed.learn import catalogue, data
@@ -111,15 +89,14 @@ assert "torch" not in sys.modules
 
 
 def test_a_selection_is_told_losses_and_times_without_a_clock():
-    participation = {
-        "clients_per_round": 2,
-        "selection": {"kind": "fastest", "bound": None},
-    }
-    plain = scenario(participation=participation, rounds=5)
-    rounds = plain_curve(plain, tau_s=lambda round, client: 4.0 - client)
+    two = {"participation.clients_per_round": 2, "rounds": 5}
+    fastest = {"participation.selection": {"kind": "fastest", "bound": None}}
+    rounds = plain_curve(
+        scenario(two, **fastest), tau_s=lambda round, client: 4.0 - client
+    )
     assert [sorted(played.arms) for played in rounds[2:]] == [[2, 3]] * 3
-    participation = {"clients_per_round": 2, "selection": "oort"}
-    rounds = plain_curve(scenario(participation=participation, rounds=5, policy=ASCEND))
+    useful = {"participation.selection": "oort", "policy": ASCEND}
+    rounds = plain_curve(scenario(two, **useful))
     assert all(len(played.outcome.local_loss) == 2 for played in rounds)
 
 

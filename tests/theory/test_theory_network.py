@@ -23,15 +23,6 @@ def one_link(starts, sizes):
     return net.replay({"links": [{"capacity_bytes_per_s": 1.0}], "flows": flows})
 
 
-def test_unequal_flows_end_one_after_another_as_the_triangle_says():
-    """n flows started together: the k-th smallest ends when all have had its size, or
-    all of theirs.
-    """
-    sizes = np.sort(np.random.default_rng(0).lognormal(0.0, 1.0, 200))
-    expected = np.cumsum(np.diff(sizes, prepend=0.0) * np.arange(200, 0, -1))
-    np.testing.assert_allclose(one_link(np.zeros(200), sizes), expected, rtol=1e-11)
-
-
 LOAD = 0.6
 
 

@@ -19,7 +19,7 @@ from safetensors.numpy import save_file
 TRAIN, TEST, CLASSES, OWNERS, SIDE = 96, 24, 3, 8, 6
 
 
-def write_files(folder: Path) -> Path:
+def write_files(folder):
     """Write them all and return the folder."""
     rng = np.random.default_rng(0)
     folder.mkdir(parents=True, exist_ok=True)
@@ -84,7 +84,7 @@ power: {training: 6 W, compression: 5 W, uplink: 3 W, downlink: 2 W, idle: 1 W}
 }
 
 
-def _draw_images(rng, count: int, side: int = SIDE) -> tuple[np.ndarray, np.ndarray]:
+def _draw_images(rng, count, side=SIDE):
     labels = np.arange(count) % CLASSES
     images = (
         rng.integers(0, 90, (count, 1, side, side)) + 70 * labels[:, None, None, None]
@@ -92,7 +92,7 @@ def _draw_images(rng, count: int, side: int = SIDE) -> tuple[np.ndarray, np.ndar
     return images.astype(np.uint8), labels
 
 
-def _write_arrays(folder: Path, rng) -> None:
+def _write_arrays(folder, rng):
     (x, y), (x_test, y_test) = _draw_images(rng, TRAIN), _draw_images(rng, TEST)
     images = {"x_train": x, "y_train": y, "x_test": x_test, "y_test": y_test}
     np.savez(folder / "images.npz", **images)
@@ -110,8 +110,8 @@ def _write_arrays(folder: Path, rng) -> None:
     np.savez(folder / "public.npz", x=_draw_images(rng, 40)[0])
 
 
-def _write_tables(folder: Path, rng) -> None:
-    def make(count: int, holes: bool = False) -> dict:
+def _write_tables(folder, rng):
+    def make(count, holes=False):
         kinds = [("warm", "cold", None)[n % 7 % (2 + holes)] for n in range(count)]
         size = [
             None if holes and n % 11 == 3 else rng.normal(n % 3) for n in range(count)
@@ -136,7 +136,7 @@ def _write_tables(folder: Path, rng) -> None:
     parquet.write_table(hub, folder / "hub/train.parquet")
 
 
-def _write_pictures(folder: Path, rng) -> None:
+def _write_pictures(folder, rng):
     for owners in (1, OWNERS):
         images, labels = _draw_images(rng, TRAIN)
         root = folder / ("pictures" if owners == 1 else "albums")
@@ -150,10 +150,10 @@ def _write_pictures(folder: Path, rng) -> None:
             Image.fromarray(image[0]).save(home / f"{n}.png")
 
 
-def _write_leaf(folder: Path, rng) -> None:
+def _write_leaf(folder, rng):
     """Numbers, and texts of six characters with the one that follows."""
 
-    def draw_text() -> str:
+    def draw_text():
         at = int(rng.integers(20))
         return ("to be or not to be, that is " * 2)[at : at + 7]
 
@@ -171,7 +171,7 @@ def _write_leaf(folder: Path, rng) -> None:
             (folder / place / part / "all.json").write_text(json.dumps(whole))
 
 
-def _write_torchvision(folder: Path, rng) -> None:
+def _write_torchvision(folder, rng):
     folder.mkdir(parents=True, exist_ok=True)
     for part, count in (("train", TRAIN), ("t10k", TEST)):
         images, labels = _draw_images(rng, count)

@@ -11,14 +11,13 @@ key there is taken out again.
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from types import NoneType
 from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 
+import yaml
 from pydantic import BaseModel
 
 from simfed import InputError, InputErrors
@@ -65,19 +64,10 @@ EXEMPT = {
 
 # ---- what there is to choose from ----------------------------------------------------
 
+CHOICES = yaml.safe_load(Path(__file__).with_name("values.yaml").read_text())
+
 RATES = "1 Mbps", "100 kbps", "300 kbps", "4 Mbps"
 SHORT = "0 s", "20 ms", "150 ms"
-STAYS = "1 s", "3 s", "400 ms"
-TRIPLES = {
-    "rate": ("100 kbps", "500 kbps", "4 Mbps"),
-    "duration": ("1 ms", "20 ms", "200 ms"),
-    "stay": ("300 ms", "1 s", "4 s"),
-    "number": (0.5, 1, 2),
-    "loss": (0, 0.01, 0.05),
-    "entries": (5, 40, 300),
-    "epochs": (1, 2, 3),
-}
-"""Low, middle and high values of a quantity, as a distribution names them."""
 
 QUANTITY_OF_KEY = {
     **dict.fromkeys(("up", "down", "rate"), "rate"),
@@ -88,49 +78,10 @@ QUANTITY_OF_KEY = {
     "k": "entries",
     "local_epochs": "epochs",
 }
-COLUMNS = {
-    "rate": {"column": "up_mbps", "unit": "Mbps"},
-    "duration": {"column": "rtt_ms", "unit": "ms"},
-    "number": {"column": "speed"},
-    "loss": {"column": "loss"},
-    "entries": {"column": "k"},
-    "epochs": {"column": "k"},
-    "stay": {"column": "stay_s", "unit": "s"},
-}
 
-IMAGES = "logistic-regression", "perceptron"
-LENETS = "lenet5-half", "lenet5"
 HEAVY = "mcmahan-cnn", "femnist-cnn", "resnet18", "wresnet40-2", "resnet18-gn"
 """Models that only worlds without learning have: a step takes them too long."""
-DATA = (
-    ({"name": "mnist-mini"}, (*IMAGES, *LENETS)),
-    ({"name": "mnist-mini"}, IMAGES),
-    ({"name": "law-stripes"}, (*IMAGES, "normed")),
-    ({"leaf": "texts"}, ("char-lstm", "causal-transformer")),
-    ({"file": "images.npz"}, (*IMAGES, "normed")),
-    ({"file": "owned.npz"}, (*IMAGES, "normed")),
-    ({"file": "numbers.npz", "task": "regression"}, IMAGES),
-    ({"table": "rows.csv", "target": "label"}, (*IMAGES, "normed")),
-    ({"table": "holes.parquet", "target": "label", "missing": "median"}, IMAGES),
-    ({"table": "holes.csv", "target": "label", "missing": "mean"}, IMAGES),
-    ({"table": "rows.parquet", "target": "weight", "task": "regression"}, IMAGES),
-    ({"folder": "pictures"}, IMAGES),
-    ({"folder": "albums"}, IMAGES),
-    ({"leaf": "leaf"}, IMAGES),
-    ({"torchvision": "MNIST", "root": "vision"}, IMAGES),
-    ({"huggingface": "hub", "target": "label"}, IMAGES),
-)
-"""Data sets, and models that fit."""
 
-STRATEGIES = (
-    "top-k", "dense", "random-k", "periodic-k", "shared-random-k", "qsgd(4)",
-    "terngrad", "fp16", "bf16", "ef-sign", "dgc", "adacomp", "ef21", "detached-ef",
-    "powersgd", "svd", "top-k@5%", "top-k+qsgd", "random-k+fp16",
-    {"ef21": {"inner": "random-k"}},
-    {"svd": {"energy": 0.9}}, {"qsgd": {"levels": 4, "bucket": 64}},
-    {"chain": ["top-k", "fp16"]}, {"layers": {"*weight": "top-k@5%", "*": "qsgd"}},
-    "every-other",
-)  # fmt: skip
 
 TIMES = {
     "training": ("200 ms", "1 s", "50 ms"),
@@ -144,163 +95,63 @@ TIMES = {
 """Seconds that every device of no profile says; the others are drawn as any key."""
 
 
-def _draw_amount(place: int, drawing: Drawing) -> Any:
-    return TRIPLES[drawing.quantity][place]
+def _draw_amount(place, drawing):
+    return CHOICES["triples"][drawing.quantity][place]
 
 
-def _whole_up_to(most: str):
+def _whole_up_to(most):
     return lambda drawing: drawing.rng.randint(1, max(1, getattr(drawing, most)))
 
 
 VALUES: dict[str, Any] = {
-    "name": ["law"],
+    **CHOICES["keys"],
     "seed": lambda drawing: drawing.rng.randrange(100),
-    "rounds": [2, 3, 5, 8, 1],
     "prototypes": lambda drawing: drawing.prototypes(),
     "PrototypeSpec.model": lambda drawing: drawing.rng.choice(drawing.models),
-    "PrototypeSpec.pretrained": ["base.safetensors"],
     "PrototypeSpec.adapters": [prototype.AdaptersSpec],
     "PrototypeSpec.facts": [prototype.FactsSpec],
-    "AdaptersSpec.rank": [1, 2],
-    "AdaptersSpec.alpha": [4.0],
-    "targets": [["*"], "attention"],
-    "parameters": [5000, 1e6],
-    "trainable": [400, 5000],
-    "flops_per_sample": [1e4, 3e6],
-    "FactsSpec.buffers": [12],
     "ClientGroup.prototype": lambda drawing: drawing.prototype,
     "dataset": lambda drawing: drawing.dataset(),
-    **{f"DatasetSpec.{key}": [source[key]] for source, _ in DATA for key in source},
+    **{
+        f"DatasetSpec.{key}": [source[key]]
+        for source, _ in CHOICES["data"]
+        for key in source
+    },
     **dict.fromkeys(
         ("Scenario.clients", "FleetFile.clients"), lambda drawing: drawing.groups()
     ),
     "plugins": [["parts.py"], "parts.py", [PluginSpec]],
-    "PluginSpec.file": ["parts.py"],
-    # data
-    "DatasetSpec.public": [16, 8, 40],
-    "public_file": ["public.npz"],
-    "public_batch": [8, 5],
-    "owner": ["whose"],
-    "features": [["size", "weight"], ["kind", "size"]],
-    "test": ["more.csv", "more.parquet"],
-    "pixels": [5],
-    "alpha": [0.5, 0.1],
-    "shards_per_client": [2, 1],
-    "sizes": ["equal", [1, 9]],
-    "classes": [1, 2],
-    "sigma": [0.5, 0],
-    "rotation": [30, 0],
-    "Partition.noise": [0.1, 0],
-    # learning
-    "batch_size": [8, 32, 3],
-    "learning_rate": [0.05, 0.3],
-    "local_steps": [1, 2, 3],
-    "local_epochs": [1, 2],
     "ClientGroup.local_epochs": [2, laws.Distribution],
-    "local_time": ["100 ms", "1 s"],
-    "momentum": [0.5],
-    "weight_decay": [0.001],
-    "clip_norm": [1.0],
-    "every": [1, 2, 3, 10],
-    "EvaluationSpec.share": [0.2, 0.5],
-    "measures": [["auc", "recall"], ["accuracy", "balanced-accuracy"]],
-    "CheckpointSpec.every": [1, 0, 2, 3],
-    "Schedule.every": [1, 2],
-    "factor": [0.5],
-    "temperature": [2.0],
-    "steps": [2],
-    "threshold": [0.9, 0.3, 1.0],
-    "max_consecutive": [1, 2],
-    "window": [2, 1],
     "rollback": [model.Rollback, True, "off"],
     "residuals": [model.ResidualsSpec, "as-sent", {"damped": 0.5}],
     "reference": [model.Reference, {"running-median": 2}],
     "overlap": [model.Overlap],
-    "chunks": [2, 3],
-    # what travels
-    "k": [20, 200, "1%", "10%"],
     "ClientGroup.k": [20, "5%", laws.Distribution],
     "strategies": lambda drawing: drawing.some(drawing.strategies(), 3),
-    "k_choices": [[10, 100], ["1%", "10%"], [20, "5%"]],
     "strategy": lambda drawing: drawing.rng.choice(drawing.strategies()),
-    # policies and selections
-    "rho": [0.5, 1],
-    "beta": [0.5, 0],
-    "clip": [[-1, 1], None, [-0.2, 0.2]],
-    "samples": [10],
-    "AdaptiveClip.rate": [0.2],
-    "epsilon": [8.0, 50.0],
-    "delta": [1e-5, 1e-3],
-    "Privacy.noise": [1.0, 0.3],
     "Privacy.clip": [1.0, 0.1, privacy.AdaptiveClip],
-    "quantile": [0.5],
-    "start": [0.1, 1.0],
-    "count_noise": [0.5],
     "clients_per_round": _whole_up_to("clients"),
-    # servers
-    "deadline": ["1 s", "400 ms", "3 s"],
-    "over_selection": [0.5, 0.3],
-    "buffer": [2, 1, 3],
     "concurrency": _whole_up_to("clients"),
-    "exponent": [0.5, 1.0],
-    "after": [1, 0],
-    "slope": [0.5],
-    "bound": [1, 3, 0],
-    "merges": [2, 1, 3],
     "at": lambda drawing: drawing.rng.choice(drawing.places()),
     "edge_servers": [model.EdgeServers],
-    "EdgeServers.at": ["edge"],
-    "from": [1, 2],
-    # devices
-    "profile": ["board.yaml", "x86-2core-vm"],
     "speed": [1.0, 0.3, laws.Distribution],
-    "count": [2, 3, 1, 4],
-    "TierSpec.count": [2, 1, 3],
-    "measured": [2],
-    "efficiency": [0.5],
     "background": [0.3, devices.Background],
-    "trace": [[["0 s", 0.2], ["500 ms", 0.6]]],
-    "Background.period": ["1 s"],
-    "period": ["100 ms", "30 ms"],
     "Dvfs.steps": lambda drawing: [
         {**drawing.section(devices.ClockStepSpec), "lasts": "300 ms"},
         drawing.section(devices.ClockStepSpec, lasts=None),
     ],
-    "ClockStepSpec.lasts": ["300 ms"],
-    "ClockStepSpec.factor": [1.0, 0.5],
-    "reset_after": ["500 ms"],
-    "heating": ["1 s"],
-    "cooling": ["2 s"],
-    "throttle_at": [0.5],
-    "resume_at": [0.3],
-    "QuotaSpec.share": [0.5, 0.15],
     "quota": [devices.QuotaSpec, 0.5],
-    "cv": [0.3, 1.0],
     **{
         f"{section}.{key}": list(TIMES.get(key, ("10 ms", "100 ms")))
         for section in ("DeviceSpec", "AssumedTimes")
         for key in devices.AssumedTimes.model_fields
     },
     **{f"TimeFactors.{key}": [3.0, 0.5] for key in devices.TimeFactors.model_fields},
-    # presence and faults
     "ClientGroup.availability": [presence.PresenceSpec, presence.OwnPresence],
-    "PresenceSpec.trace": ["online.csv"],
-    "PresenceSpec.period": ["10 s"],
-    "zones": [[0], [0, 6]],
-    "DailySpec.from": ["00:00", "23:00"],
-    "to": ["06:00", "12:00"],
-    "download": [0.2],
-    "Failure.training": [0.2, 0.5],
-    "upload": [0.3],
     "between": ["3 s", "1 s", laws.Distribution],
     "lasts": ["500 ms", "1 s", laws.Distribution],
     "on": ["5 s", "20 s", laws.Distribution],
     "off": ["1 s", "300 ms", laws.Distribution],
-    "lost": [0.1, 0.4],
-    "doubled": [0.2, 0.5],
-    "timeout": ["300 ms", "1 s"],
-    "tries": [2, 1, 5],
-    # networks
     "up": [*RATES, network.TraceSpec],
     "down": [*RATES, network.TraceSpec],
     "LinkSpec.up": [*RATES, network.TraceSpec, laws.Distribution],
@@ -308,8 +159,6 @@ VALUES: dict[str, Any] = {
     "LinkSpec.rate": ["7 Mbps", "300 kbps", network.TraceSpec, laws.Distribution],
     "receive": ["300 kbps", "2 Mbps", network.TraceSpec],
     "send": ["1 Mbps", "4 Mbps", network.TraceSpec],
-    "latency": list(SHORT),
-    "down_latency": ["5 ms"],
     "LinkSpec.latency": [
         *SHORT,
         laws.Distribution,
@@ -323,18 +172,13 @@ VALUES: dict[str, Any] = {
         network.LatencyTrace,
     ],
     "per_message": [laws.Distribution],
-    "loss": [0.01, 0.05],
     "LinkSpec.loss": [0.01, laws.Distribution],
-    "mcs": [7, 0, 3],
     "cell": lambda drawing: drawing.rng.choice(sorted(drawing.cells)),
     "cells": lambda drawing: {
         name: drawing.section(network.CellSpec, only=kind)
         for name, kind in drawing.some((("home", "wifi"), ("street", "cellular")), 2)
     },
     "CellSpec.share": [0.5, network.ShareTrace],
-    "width": ["20 MHz", "40 MHz"],
-    "streams": [1, 2],
-    "topology": ["tree", "star", "tree", "graph"],
     "tiers": lambda drawing: [
         drawing.section(network.TierSpec, name=name)
         for name in drawing.rng.choice((("edge",), ("edge", "core")))
@@ -343,112 +187,17 @@ VALUES: dict[str, Any] = {
         drawing.section(network.EdgeSpec, between=list(pair))
         for pair in (("a", "server"), ("b", "a"), ("b", "server"))
     ],
-    "NetworkSpec.file": ["lines.graphml", "lines.gml"],
-    "FileCapacity.attribute": ["up", "speed"],
-    "FileCapacity.unit": ["Mbps"],
-    "FileCapacity.unit_attribute": ["letter"],
-    "FileLatency.attribute": ["latency", "delay"],
-    "FileLatency.unit": ["ms"],
-    "FileLatency.unit_attribute": ["of_time"],
-    "routes": [[["b", "a", "server"]]],
-    "node": ["server"],
-    "header": ["54 B", "0 B"],
-    "TcpOptions.window": ["20 kB", None, "3 MB"],
-    # traces
-    "file": ["up.csv"],
-    "TraceSpec.file": [
-        *("up.csv", "up.mahimahi", "up.pensieve"),
-        *("each.csv", "each.csv/{client}.csv"),
-    ],
-    "ShareTrace.file": ["air.csv"],
-    "LatencyTrace.file": ["rtt.csv"],
-    "LatencyTrace.elapsed_column": ["lasts"],
-    "latency_column": ["rtt_ms", "rtt{client}"],
-    "LatencyTrace.unit": ["ms"],
-    "format": ["as the file's name says"],
-    "end": [*["loop", "hold"] * 4, "error"],
-    "offset": ["random", "0 s", "300 ms"],
-    "Background.offset": ["random"],
-    "TraceSection.factor": [0.5, 1.0],
-    "elapsed_column": ["lasts"],
-    "ShareTrace.elapsed_column": [2],
-    "bytes_column": ["bytes"],
-    "until": ["4 s"],
-    "separator": ["comma"],
-    "time_column": ["s", 0],
-    "rate_column": ["mbps", 1, "ue{client}"],
-    "ShareTrace.rate_column": [1],
-    "time_unit": ["s"],
-    "rate_unit": ["Mbps", "kB/s"],
-    "bin": ["200 ms"],
-    "length": ["20 s", "3 s"],
-    "Generator.high": list(RATES),
-    "Generator.low": ["50 kbps", "0 Mbps"],
-    "Generator.mean": list(RATES),
-    "ShareGenerator.high": [1, 0.8],
-    "ShareGenerator.low": [0.2],
-    "ShareGenerator.mean": [0.6],
-    "mean_high": list(STAYS),
-    "mean_low": list(STAYS),
-    "correlation": [0.5],
-    "step": ["300 ms"],
-    # distributions
     "ClientGroup.devices": [laws.DeviceTable],
-    "DeviceTable.table": ["devices.csv"],
-    "weights": ["likely"],
     **{
         key: partial(_draw_amount, place)
         for place, keys in enumerate((("low", "sd"), ("median", "mean"), ("high",)))
         for key in keys
     },
-    "Distribution.column": ["taken from COLUMNS"],
-    "Distribution.factor": [1, 0.5],
-    "where": [{"speed": ">= 0.1"}],
-    "Distribution.offset": [0],
-    "inverse": [False],
-    "unit": ["taken from COLUMNS"],
-    "ChoiceSpec.values": lambda drawing: list(TRIPLES[drawing.quantity]),
-    "ChoiceSpec.weights": [[1, 2, 1]],
-    "Distribution.table": ["devices.csv"],
-    # apps
-    "node_config": [{"shard": "{node}-{nth}"}],
-    "AppMetrics.accuracy": ["v"],
-    "AppMetrics.loss": ["v"],
-    "AppMetrics.weight": ["num-examples"],
-    "Computing.kind": ["declared"],
-    "Computing.seconds": ["0.3", "0.1 + 0.05", {"default": "0.2", "train": "500 ms"}],
-    # options of registered parts
-    "method.mu": [0.1],
-    "server_rate": [0.5, 1.0],
-    "beta1": [0.8], "beta2": [0.9], "tau": [0.01], "mixing": [0.6, 0.2], "a": [1.0],
-    "b": [1.0], "rate": [0.01], "held_out": [0.25, 0], "check_every": [1],
-    "patience": [1], "digest_epochs": [2], "digest_batch": [4], "digest_rate": [0.01],
-    "coefficient_rate": [0.1], "coefficient_steps": [2], "kt-pfl.rho": [0.5],
-    "pull": [0.1], "margin": [10.0], "server_epochs": [2], "server_batch": [4],
-    "own_epochs": [2], "head_epochs": [1],
-    "server_steps": [2], "weight": [0.5], "fedgen.weight_decay": [0.9],
-    "fedgen.noise": [4], "diversity": [0.5], "hidden": [6],
-    "adversarial": [0.2], "forgetting": [0.2],
-    "public_epochs": [1], "student": ["a"], "energy_start": [0.7], "energy_end": [0.9],
-    "fedproto.width": [4], "fedtgp.width": [4], "least": [1, 2], "stays_s": [1e9, 0.5],
-    "warmup": [1, 0, 2], "c": [1.0, 3.0], "ema": [0.5, "1/n"],
-    "linucb.alpha": [0.5], "ridge": [2.0], "exploration": [0.5],
-    "discount": [0.9], "thompson.sd": [0.3],
-    "adaptive-k.least": ["1%", 5], "balance.least": ["1%", 5], "bcrs.least": ["1%", 5],
-    "most": ["50%", 300], "adaptive-k.window": [2], "widen": [2.0],
-    "balance.share": [0.3, 2.0], "base": ["2%", 20], "alternating.start": [1],
-    "fastest.bound": [1, 10], "decay": [0.5], "least_exploration": [0.1],
-    "preferred": [0.5], "penalty": [1.0], "cutoff": [0.9], "oort.clip": [0.9],
-    "trimmed-mean.share": [0.2, 0.4], "f": [0, 1], "geometric-median.steps": [4],
-    "smoothing": [1e-4], "norm-bound.bound": [0.1, 1.0],
-    "attack.scale": [2.0, 0.5], "z": [1.0], "backdoor.target": [1],
-    "backdoor.size": [2], "backdoor.share": [0.5],
-    "capacity_j": [3.0, 20.0], "charge_w": [4.0, 1.0],
-    "charges_from": ["00:00", "22:00"], "charges_to": ["12:00", "00:01"],
-    "zone": [0, 2], "battery.low": [0.3], "back": [0.6], "work_w": [5.0, 2.0],
-}  # fmt: skip
+    "ChoiceSpec.values": lambda drawing: list(CHOICES["triples"][drawing.quantity]),
+}
 """Key, maybe behind its section or its part's name → what to choose from, the simplest
-first: plain values, sections to be drawn, or one function that draws the value."""
+first: plain values, sections to be drawn, or one function that draws the value. Those
+that have only values are in `values.yaml`."""
 
 ONE_OF = {
     data.DatasetSpec: data.SOURCES,
@@ -471,27 +220,6 @@ SOME_OF = {
 }
 """Sections that have at least one of these keys."""
 
-OFTEN = {
-    "FleetFile.computing": 1, "Computing.kind": 1, "FleetFile.network": 0.6,
-    "FleetFile.faults": 0.25,
-    "method": 0.7, "Scenario.clients": 1, "Scenario.policy": 0.8, "compression": 0.9,
-    "training": 0.8, "Scenario.network": 0.6, "Scenario.aggregation": 0.7,
-    "evaluation": 0.7, "checkpoint": 0.7, "link": 0.95, "LinkSpec.up": 0.9,
-    "LinkSpec.down": 0.7, "strategies": 0.8, "k": 0.9, "ClientGroup.k": 0.1,
-    "ClientGroup.local_epochs": 0.1, "local_time": 0.1,
-    "EvaluationSpec.every": 1, "mode": 0.8, "batch_size": 0.9, "clients_per_round": 0.8,
-    "topology": 0.7, "tiers": 1, "measured": 1, "cells": 0.3, "availability": 0.25,
-    "LinkSpec.cell": 0, "CellSpec.at": 1, "PresenceSpec.devices": 0.5,
-    "ClientGroup.policy": 0.15, "selection": 0.6, "edge_servers": 0.9, "rollback": 0.8,
-    "safeguard": 0.25, "attack": 0.2, "CheckpointSpec.every": 1,
-    "DownlinkCompression.strategy": 0.5, "stays_s": 0.3, "late": 0.5, "plugins": 0.15,
-    "staleness": 0.4, "partition": 0.5, "index_code": 0.6, "DatasetSpec.public": 1,
-    "server_epochs": 1, "server_steps": 1, "feddf.steps": 1, "privacy": 0.15,
-    "head_epochs": 1, "rule": 0.3, "Scenario.faults": 0.25, "client_order": 0.3,
-    "seed": 1,
-}  # fmt: skip
-"""How likely an optional key is, where not by the world's own share."""
-
 
 USUAL = {"method": ("fedkd", "fedavg") * 3, "policy": ("uniform", "ascend") * 2}
 """Kinds that are drawn more often than others."""
@@ -502,11 +230,11 @@ class Drawing:
 
     def __init__(
         self,
-        rng: random.Random,
+        rng,
         *,
-        learns: bool = True,
-        root: type[BaseModel] = Scenario,
-    ) -> None:
+        learns=True,
+        root=Scenario,
+    ):
         """`learns`: models whose steps do not take long.
 
         `root`: a scenario, or a fleet of apps.
@@ -523,7 +251,7 @@ class Drawing:
 
     # ---- by the schema ---------------------------------------------------------------
 
-    def world(self) -> dict[str, Any]:
+    def world(self):
         """A scenario as a file says it, maybe with keys that do not go together."""
         order = (
             "plugins",
@@ -548,11 +276,11 @@ class Drawing:
 
     def section(
         self,
-        section: type[BaseModel],
-        only: str | None = None,
-        into: dict[str, Any] | None = None,
-        **fixed: Any,
-    ) -> dict[str, Any]:
+        section,
+        only=None,
+        into=None,
+        **fixed,
+    ):
         """Values of its keys.
 
         Those that are `fixed` as they are, None: without this key. `only`: of keys of
@@ -584,7 +312,7 @@ class Drawing:
             elif key not in rivals:
                 self.draw_key(section, key, drawn)
         if chosen == "column":
-            drawn |= COLUMNS[self.quantity]
+            drawn |= CHOICES["columns"][self.quantity]
             if self.in_order:
                 drawn.pop("table", None)
                 drawn.pop("where", None)
@@ -596,7 +324,7 @@ class Drawing:
             del drawn[key]
         return drawn
 
-    def draw_key(self, section: type[BaseModel], key: str, drawn: dict) -> None:
+    def draw_key(self, section, key, drawn):
         """Add the key to `drawn`, if it may stand there and chance wants it."""
         field = section.model_fields[key]
         marks = _marks(section, key)
@@ -611,14 +339,14 @@ class Drawing:
         needed = field.is_required() or any(
             getattr(mark, "needed", False) for mark in marks
         )
-        share = _look_up(OFTEN, section, key)
+        share = _look_up(CHOICES["often"], section, key)
         share = self.share if share is None else share
         if key == "format":
             drawn[key] = drawn["file"].rpartition(".")[2]
         elif needed or self.rng.random() >= 1 - share:
             drawn[key] = self.value(section, key)
 
-    def value(self, section: type[BaseModel], key: str) -> Any:
+    def value(self, section, key):
         """One value of this key."""
         self.quantity = QUANTITY_OF_KEY.get(key, self.quantity)
         choices = list_choices(section, key)
@@ -632,7 +360,7 @@ class Drawing:
         into = self.top.setdefault(key, {}) if section is self.root else None
         return self.section(value, into=into) if isinstance(value, type) else value
 
-    def kind(self, choice: type[OfKind]) -> str:
+    def kind(self, choice):
         names = registry(choice.registry_kind).names()
         mine = [name for name in names if name in PLUGIN_PARTS]
         if mine and self.plugin and self.rng.random() < 0.5:
@@ -642,7 +370,7 @@ class Drawing:
         usual = USUAL.get(choice.registry_kind, ())
         return self.rng.choice([*usual, *built_in])
 
-    def _holds(self, mark: Any, section: type[BaseModel], drawn: dict) -> bool:
+    def _holds(self, mark, section, drawn):
         """Whether a marked key says something beside what is drawn already."""
         if not isinstance(mark, Only):
             kind = self.top.get("method", {}) if mark.from_the_top else drawn
@@ -660,17 +388,17 @@ class Drawing:
             model = type(default) if isinstance(default, BaseModel) else model
         return node in mark.values if mark.values else bool(node)
 
-    def some(self, values: Any, most: int) -> list:
+    def some(self, values, most):
         """One to `most` of them, in their order."""
         count = self.rng.randint(1, most)
         return self.rng.sample(list(values), min(count, len(values)))
 
     # ---- what hangs together ---------------------------------------------------------
 
-    def dataset(self) -> dict[str, Any]:
+    def dataset(self):
         fits = [
             (source, models)
-            for source, models in DATA
+            for source, models in CHOICES["data"]
             if self.plugin or source.get("name") != "law-stripes"
         ]
         if self.method == "fedbn":
@@ -698,7 +426,7 @@ class Drawing:
             key: value for key, value in drawn.items() if key != "task" or key in fixed
         }
 
-    def prototypes(self) -> dict[str, Any]:
+    def prototypes(self):
         mixes = registry("method").get(self.method).mixes_prototypes
         names = ("a", "b")[: self.rng.choice((1, 1, 2)) if mixes else 1]
         kinds = ("model",) if self.learns else ("model", "model", "facts")
@@ -707,7 +435,7 @@ class Drawing:
             for name in names
         }
 
-    def groups(self) -> list[dict[str, Any]]:
+    def groups(self):
         groups: list[dict[str, Any]] = []
         names = list(self.top.get("prototypes", {APP: {}}))
         kind = FleetGroup if self.root is FleetFile else model.ClientGroup
@@ -728,7 +456,7 @@ class Drawing:
             if self.in_order:
                 group["devices"] = self.section(laws.DeviceTable)
                 self.quantity = "rate"
-                group.setdefault("link", {})["up"] = dict(COLUMNS["rate"])
+                group.setdefault("link", {})["up"] = dict(CHOICES["columns"]["rate"])
             if self.rng.random() < 0.2:
                 unit = self.rng.choice(("ms/step", "ms/sample", "ms/epoch"))
                 taken = {"table": "devices.csv", "column": "rtt_ms", "unit": unit}
@@ -737,11 +465,11 @@ class Drawing:
             groups.append(group)
         return groups
 
-    def strategies(self) -> list:
-        mine = [s for s in STRATEGIES if self.plugin or s != "every-other"]
+    def strategies(self):
+        mine = [s for s in CHOICES["strategies"] if self.plugin or s != "every-other"]
         return [*mine[:4], *mine]
 
-    def device(self) -> dict[str, Any]:
+    def device(self):
         """A device of stated times, or of a profile beside which the same times are
         assumed.
         """
@@ -761,7 +489,7 @@ class Drawing:
             drawn |= times | more
         return drawn
 
-    def places(self) -> list[str]:
+    def places(self):
         """Nodes of the network to which something can be attached."""
         written = self.top.get("network", {})
         if "tiers" in written:
@@ -773,17 +501,17 @@ class Drawing:
         return ["a", "b", "server"]
 
     @property
-    def method(self) -> str:
+    def method(self):
         """The kind of method that is drawn."""
         drawn: str = self.top.get("method", {}).get("kind", "fedkd")
         return drawn
 
     @property
-    def cells(self) -> dict[str, Any]:
+    def cells(self):
         """The radio cells that are drawn."""
         return self.top.get("network", {}).get("cells", {})
 
-    def cell_link(self) -> dict[str, Any]:
+    def cell_link(self):
         """A client's place in one of them."""
         name = self.value(network.LinkSpec, "cell")
         keys = ("up", "down") if "cellular" in self.cells[name] else ("rate",)
@@ -801,7 +529,7 @@ class Drawing:
 class KindSection:
     """A section of one kind: the keys of all kinds, and the options of its part."""
 
-    def __init__(self, choice: type[OfKind], kind: str) -> None:
+    def __init__(self, choice, kind):
         options = choice.list_options(kind)
         self.choice, self.kind, self.registry_kind = choice, kind, choice.registry_kind
         self.__name__ = f"{choice.__name__}.{kind}"
@@ -809,11 +537,11 @@ class KindSection:
         self.marks = options.marks
 
 
-def _is_choice(section: Any) -> bool:
+def _is_choice(section):
     return isinstance(section, type) and issubclass(section, OfKind)
 
 
-def list_choices(section: type[BaseModel], key: str) -> Any:
+def list_choices(section, key):
     """What there is to choose from for a key, or the function that draws it.
 
     Empty: nothing.
@@ -828,7 +556,7 @@ def list_choices(section: type[BaseModel], key: str) -> Any:
     return _list_of(section.model_fields[key].annotation) if values is None else values
 
 
-def _list_of(annotation: Any) -> list:
+def _list_of(annotation):
     """All values of a type that has few, with sections among them."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return [annotation]
@@ -844,7 +572,7 @@ def _list_of(annotation: Any) -> list:
     return [value for one in inner for value in _list_of(one)]
 
 
-def list_sections(section: type[BaseModel], seen: dict) -> dict[str, type[BaseModel]]:
+def list_sections(section, seen):
     """Every section of the schema, those of each registered kind among them, by its
     name.
     """
@@ -862,19 +590,19 @@ def list_sections(section: type[BaseModel], seen: dict) -> dict[str, type[BaseMo
     return seen
 
 
-def _list_models(annotation: Any) -> Iterator[type[BaseModel]]:
+def _list_models(annotation):
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         yield annotation
     for inner in get_args(annotation):
         yield from _list_models(inner)
 
 
-def list_all_sections() -> dict[str, type[BaseModel]]:
+def list_all_sections():
     """Those of a scenario and of a fleet of apps."""
     return list_sections(FleetFile, list_sections(Scenario, {}))
 
 
-def list_undrawn() -> list[str]:
+def list_undrawn():
     """Keys of the schema that no world will ever have."""
     return [
         f"{name}.{key}"
@@ -884,7 +612,7 @@ def list_undrawn() -> list[str]:
     ]
 
 
-def _marks(section: type[BaseModel], key: str) -> list:
+def _marks(section, key):
     """What says where the key says something: `Only`, `OnlyWith`."""
     marks = [
         x for x in section.model_fields[key].metadata if hasattr(x, "from_the_top")
@@ -895,7 +623,7 @@ def _marks(section: type[BaseModel], key: str) -> list:
     ]
 
 
-def list_stale() -> list[str]:
+def list_stale():
     """Keys that are drawn here and are none of the schema any longer."""
     known = {
         name
@@ -904,11 +632,14 @@ def list_stale() -> list[str]:
         for name in (key, *(f"{place}.{key}" for place in _places(section)))
     }
     return [
-        key for table in (VALUES, OFTEN, EXEMPT) for key in table if key not in known
+        key
+        for table in (VALUES, CHOICES["often"], EXEMPT)
+        for key in table
+        if key not in known
     ]
 
 
-def _look_up(table: dict[str, Any], section: type[BaseModel], key: str) -> Any:
+def _look_up(table, section, key):
     """Of the section's own name, its part's, its registry's, a base's, or of the key
     alone.
     """
@@ -916,14 +647,14 @@ def _look_up(table: dict[str, Any], section: type[BaseModel], key: str) -> Any:
     return next((table[name] for name in names if name in table), table.get(key))
 
 
-def _places(section: type[BaseModel]) -> list[str]:
+def _places(section):
     """Its part's name, its registry's, its own and its bases'."""
     names = [getattr(section, "kind", ""), getattr(section, "registry_kind", "")]
     bases = getattr(section, "choice", section).__mro__
     return [*filter(None, names), *(base.__name__.lstrip("_") for base in bases)]
 
 
-def _of_class(table: dict, section: type) -> tuple[str, ...]:
+def _of_class(table, section):
     section = getattr(section, "choice", section)
     return next((keys for one, keys in table.items() if issubclass(section, one)), ())
 
@@ -938,7 +669,7 @@ class NoWorld(Exception):
     """What was drawn does not go together, and no key can be spared."""
 
 
-def mend_world(plain: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
+def mend_world(plain, read):
     """What `read` makes of a world out of which the keys are taken that it refuses in
     an `InputError`. Raises: `NoWorld`.
     """
@@ -955,7 +686,7 @@ def mend_world(plain: dict[str, Any], read: Callable[[dict[str, Any]], T]) -> T:
     raise NoWorld("; ".join(said))
 
 
-def read_world(plain: dict[str, Any], files: Path, *, learns: bool = True) -> Scenario:
+def read_world(plain, files, *, learns=True):
     """The scenario of a world. Raises: `InputError`, `InputErrors`."""
     scenario = validate_scenario(
         plain, source="world", folder=files, allow_plugins=True
@@ -964,7 +695,7 @@ def read_world(plain: dict[str, Any], files: Path, *, learns: bool = True) -> Sc
     return scenario
 
 
-def read_fleet(plain: dict[str, Any], files: Path) -> FleetFile:
+def read_fleet(plain, files):
     """The world of an app. Raises: `InputError`, `InputErrors`."""
     fleet = validate_fleet(plain, source="world", folder=files)
     check_world(fleet, files / "world.yaml")
@@ -995,7 +726,7 @@ INSTEAD = {
 """What is taken out where an error is about what nobody wrote."""
 
 
-def _take_out(plain: dict[str, Any], error: InputError) -> bool:
+def _take_out(plain, error):
     """Whether the key that an error is about, or the mapping around it, could be
     spared.
     """

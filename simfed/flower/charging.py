@@ -6,14 +6,15 @@ may not be free, what is never charged, and what the manifest's warnings say.
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 
 from simfed.device import Device, Processor
 from simfed.flower.computing import HostSpent
 from simfed.flower.messages import Mail
-from simfed.flower.price import MessagePrice, Price, list_names
+from simfed.flower.price import FREE, MessagePrice, Price, list_names
 from simfed.flower.work import Answer
-from simfed.flower.workfile import WorkFile, find_start
+from simfed.flower.workfile import Start, WorkFile
 from simfed.ground.errors import InputError, RunFailed, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import FleetFile
@@ -66,21 +67,23 @@ class RunPrices:
         self._watch = watch
         self._names: dict[str, None] = {}
         """Names that declared seconds may have for the messages that were answered."""
-        self._warnings: dict[str, int] = {}
+        self._warnings: Counter[str] = Counter()
         """Sentences for the user, and how often each happened."""
         self._unpriced: set[str] = set()
         """Operators of the app's work that metered computing passed over."""
-        self._raised: dict[str, list[int]] = {}
+        self._raised: dict[str, list[int]] = defaultdict(list)
         """Things that the app did on nodes and should not → the node of each time."""
-        self._charged_s: dict[str, float] = {}
+        self._charged_s: dict[str, float] = defaultdict(float)
         """Type of message → seconds of all that were answered, with what the app
         slept."""
         computing, nodes = fleet.charged, fleet.client_count
         self._price = Price(computing, run_config, nodes, work)
-        self._server = fleet.server.charged and Price(fleet.server.charged)
-        self.start = find_start(work, computing)
+        self.start: Start | None = None
+        """When nodes' starts are charged; None: none was measured."""
         self._levelled = work is not None and any(law.counted for law in work.kinds)
         if work is not None and computing.kind == "work":
+            if work.imports:
+                self.start = computing.start
             for sentence in work.list_doubts(run_config, computing.start):
                 self.warn(sentence)
 
@@ -125,8 +128,7 @@ class RunPrices:
         if price.free and not answer.spent.slept_s:
             self.warn(f"a message of type {kind} was charged 0 s: {price.free}")
         if answer.error is None:
-            before_s = self._charged_s.get(kind, 0.0)
-            self._charged_s[kind] = before_s + price.work_s + answer.spent.slept_s
+            self._charged_s[kind] += price.work_s + answer.spent.slept_s
         return price
 
     def check_some_charged(self) -> None:
@@ -142,9 +144,7 @@ class RunPrices:
             and not any(self._charged_s.values())
         ):
             kind = next(iter(self._charged_s))
-            raise _make_no_time_error(
-                self._fleet, kind, ("it does nothing that PyTorch's hooks see")
-            )
+            raise _make_no_time_error(self._fleet, kind, FREE["metered"])
 
     def _declares(self, names: Sequence[str]) -> bool:
         """Return whether seconds are declared for this very type of message."""
@@ -176,9 +176,8 @@ class RunPrices:
         declared = self._fleet.server.charged
         if declared is None or (declared.kind == "declared" and not replies):
             return 0.0
-        assert self._server
         values = {"replies": replies, "bytes": size_bytes}
-        price = self._server.price_code(["server"], values, spent, processor)
+        price = Price(declared).price_code(["server"], values, spent, processor)
         if replies and price.free:
             self.warn(f"the server app's work on replies was charged 0 s: {price.free}")
         return price.work_s
@@ -187,7 +186,7 @@ class RunPrices:
 
     def warn(self, sentence: str) -> None:
         """Count a sentence for the manifest's warnings, where it stands once."""
-        self._warnings[sentence] = self._warnings.get(sentence, 0) + 1
+        self._warnings[sentence] += 1
 
     def note_raised(self, client: int, what: str) -> None:
         """Note an error of the app on a node, for the warnings.
@@ -196,7 +195,7 @@ class RunPrices:
             client: the node's number.
             what: a predicate of it: `raised KeyError: 'rows'`.
         """
-        self._raised.setdefault(what, []).append(client)
+        self._raised[what].append(client)
 
     @property
     def raised(self) -> str | None:

@@ -18,6 +18,7 @@ from concurrent.futures import BrokenExecutor, Future, ProcessPoolExecutor
 from concurrent.futures import wait as wait_for
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import Any
 
 from flwr.clientapp import ClientApp
 
@@ -60,8 +61,8 @@ class _Seat:
         self._pool = ProcessPoolExecutor(
             1,
             mp_context=multiprocessing.get_context("fork"),
-            initializer=_take_seat,
-            initargs=(self._app, self._computing),
+            initializer=_seated.extend,
+            initargs=((self._app, self._computing, NodeClock()),),
         )
         self._pool.submit(os.getpid)  # which starts the process
 
@@ -107,9 +108,8 @@ class _Seat:
 
 def _is_whole(future: Future[Answer]) -> bool:
     """Return whether a future is done by its call."""
-    broken = future.done() and not future.cancelled() and future.exception()
     return future.cancelled() or (
-        future.done() and not isinstance(broken, BrokenExecutor)
+        future.done() and not isinstance(future.exception(), BrokenExecutor)
     )
 
 
@@ -195,17 +195,13 @@ class AppCrew:
         return done.answer
 
 
-_seated: list[tuple[ClientApp, Computing, NodeClock]] = []
-"""The app and fleet with which a process of the crew works."""
-
-
-def _take_seat(app: ClientApp, computing: Computing) -> None:
-    _seated.append((app, computing, NodeClock()))
+_seated: list[Any] = []
+"""The app, computing and clock with which a process of the crew works."""
 
 
 def _work(call: Call) -> Answer:
     """Work on a call in a process of the crew."""
-    ((app, computing, clock),) = _seated
+    app, computing, clock = _seated
     process = os.getpid()
     try:
         with thread_clock(clock):

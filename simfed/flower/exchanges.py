@@ -9,6 +9,7 @@ that of one; where it does not, the exchange waited for the last reply that it g
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -92,38 +93,43 @@ class Exchanges:
         self._size = Size(APP, 0, 0, 0, clients)
         self._starts = bool(recorder.own)
         """Nodes' starts are charged, as a phase of their own."""
-        self.number = 1
+        self.number = 0
         self._version = 0
-        self._started_at_s = 0.0
-        self._sent_at_s: float | None = None
-        self._awaited_s: float | None = None
-        """The instant until which the server has waited for somebody in this exchange.
-        """
-        self._gave_up = False
-        """True if it has stopped waiting for somebody."""
         self._received = 0, 0
         """Replies that the server app has not worked on yet, and their bytes."""
-        self._pulled = False
-        self._begun: list[Flight] = []
         self._flying: set[Flight] = set()
-        self._settled: list[Flight] = []
-        """Flights of this exchange that the server is through with."""
         self._landed: dict[Flight, Mail] = {}
         """Replies that arrived and were not pulled yet."""
         self._latest: dict[int, Flight] = {}
         """Client → its latest flight."""
         self._next_s: dict[Flight, float] = {}
         """Flight → when its client began with the next one."""
-        self._turns: dict[int, int] = {}
+        self._worked_until_s = 0.0
+        self.warnings: set[str] = set()
+        """Sentences about metrics that cannot be shown."""
+        self._open(0.0)
+
+    def _open(self, now_s: float) -> None:
+        """Begin the next exchange."""
+        self.number += 1
+        self._started_at_s = now_s
+        self._sent_at_s: float | None = None
+        self._awaited_s: float | None = None
+        """The instant until which the server has waited for somebody in this exchange.
+        """
+        self._gave_up = False
+        """True if it has stopped waiting for somebody."""
+        self._pulled = False
+        self._begun: list[Flight] = []
+        self._settled: list[Flight] = []
+        """Flights of this exchange that the server is through with."""
+        self._turns: dict[int, int] = defaultdict(int)
         """Client → how many flights it has begun in this exchange."""
         self._work: list[tuple[str, float, float]] = []
         """Intervals of the server's work: kind, from, to."""
-        self._worked_until_s = 0.0
         self._node_metrics: list[tuple[dict[str, float], float]] = []
         """Metrics of evaluations on nodes, and their weights."""
         self._server_metrics: dict[str, float] | None = None
-        self.warnings: set[str] = set()
-        """Sentences about metrics that cannot be shown."""
 
     # ---- what happens ----------------------------------------------------------------
 
@@ -145,12 +151,11 @@ class Exchanges:
         and an upload whose bytes nobody knows yet.
         """
         client = mail.client
-        turn = self._turns.get(client, 0)
-        self._turns[client] = turn + 1
+        who = Who(client, APP, self._size, 1, self._turns[client])
+        self._turns[client] += 1
         kind = mail.kind
         quantity, name = _QUANTITY.get(kind, "training"), mail.type
         work = Work(quantity, APP, 1, kind=_KIND.get(kind, kind), name=name)
-        who = Who(client, APP, self._size, 1, turn)
         start = (Work("auxiliary", APP, 1, kind=START),) if self._starts else ()
         plan, size_bytes = Plan({}, (*start, work), _UP), float(mail.size_bytes)
         task = Task(self.number, client, who, plan, self._version, size_bytes)
@@ -194,11 +199,11 @@ class Exchanges:
         if not answered:
             self.give_up(now_s)
             if flight in self._landed:
-                self._drop(flight)
+                self._settle(flight, "dropped")
             return
         assert flight is not None
-        if self._landed.pop(flight, None) is not None:  # else its exchange is over
-            self._settled.append(flight)
+        if flight in self._landed:  # else its exchange is over
+            self._settle(flight)
         self._awaited_s = max(flight.ended_at_s, self._awaited_s or 0.0)
         replies, size_bytes = self._received
         self._received = replies + 1, size_bytes + int(flight.uplink_bytes)
@@ -210,10 +215,16 @@ class Exchanges:
                 (metrics, float(metrics.get(self._metrics.weight, 1.0)))
             )
 
-    def _drop(self, flight: Flight) -> None:
-        """Settle a reply that is of no use to the server."""
+    def _settle(self, flight: Flight, lost: str | None = None) -> None:
+        """Take note that the server is through with a reply.
+
+        Args:
+            flight: its participation.
+            lost: what became of it where it is of no use.
+        """
         del self._landed[flight]
-        flight.lose("dropped")
+        if lost is not None:
+            flight.lose(lost)
         self._settled.append(flight)
 
     def give_up(self, now_s: float) -> None:
@@ -252,7 +263,7 @@ class Exchanges:
         """
         for flight, mail in list(self._landed.items()):
             if mail.polled:
-                self._drop(flight)
+                self._settle(flight, "dropped")
         if self._sent_at_s is not None:
             self._close(now_s, uses)
 
@@ -271,10 +282,8 @@ class Exchanges:
         """
         for flight, mail in list(self._landed.items()):
             if not mail.polled:
-                del self._landed[flight]
-                self._settled.append(flight)
-                if mail.reply is not None and mail.reply.error is not None:
-                    flight.lose("failed")
+                failed = mail.reply is not None and mail.reply.error is not None
+                self._settle(flight, "failed" if failed else None)
 
     def _close(self, now_s: float, uses: LinkUses) -> None:
         """Write the rows of an exchange that ends now, and begin the next one.
@@ -291,7 +300,6 @@ class Exchanges:
             if flight.staleness and not flight.lost:
                 flight.outcome = "late"
         merge_at_s = now_s if self._awaited_s is None else self._awaited_s
-        server_s = now_s - merge_at_s
         delay_s = (self._sent_at_s or 0.0) - self._started_at_s
         if whole:
             waited_s = delay_s + max(flight.elapsed_s for flight in taken)
@@ -306,17 +314,12 @@ class Exchanges:
             waits_for_all=whole,
             filled=False,
             taken=taken,
-            server_s=server_s,
+            server_s=now_s - merge_at_s,
             finished_at_s=now_s,
         )
         self._record(merging, uses)
         self._version += any(not flight.lost for flight in taken)
-        self.number += 1
-        self._started_at_s, self._sent_at_s, self._awaited_s = now_s, None, None
-        self._gave_up = self._pulled = False
-        self._begun, self._settled, self._work, self._node_metrics = [], [], [], []
-        self._server_metrics = None
-        self._turns.clear()
+        self._open(now_s)
 
     def _waited_for_all(self, taken: Sequence[Flight]) -> bool:
         """Return whether all started at once, and the server waited for just these."""
@@ -397,26 +400,23 @@ class Exchanges:
             None where it was not evaluated; also for an accuracy outside of 0 to 1,
             with a warning.
         """
-        value = None
+        told = self._node_metrics
         if self._server_metrics is not None:
-            value = self._server_metrics.get(
-                _find_key(name, part, self._server_metrics)
-            )
-        elif self._node_metrics:
-            key = _find_key(name, part, self._node_metrics[0][0])
-            pairs = [(m[key], weight) for m, weight in self._node_metrics if key in m]
-            total = sum(weight for _, weight in pairs)
-            value = (
-                sum(v * weight for v, weight in pairs) / total if total > 0 else None
-            )
-        if value is None:
+            told = [(self._server_metrics, 1.0)]
+        first = told[0][0] if told else {}
+        shown = (metric for metric in first if part in metric.lower())
+        key = next(shown, "") if name is None else name
+        pairs = [(m[key], weight) for m, weight in told if key in m]
+        total = sum(weight for _, weight in pairs)
+        if total <= 0:
             return None
+        value = sum(v * weight for v, weight in pairs) / total
         if part == "acc" and not 0 <= value <= 1:
             self.warnings.add(
                 f"an accuracy of {value:g}, which is not from 0 to 1, is not shown"
             )
             return None
-        return float(value)
+        return value
 
 
 def _split_start(row: Participation, flight: Flight) -> Any:
@@ -428,9 +428,3 @@ def _split_start(row: Participation, flight: Flight) -> Any:
         elif leg.quantity:
             work_s += leg.duration_s
     return (*row._replace(training_s=work_s), start_s)
-
-
-def _find_key(name: str | None, part: str, metrics: dict[str, float]) -> str:
-    if name is not None:
-        return name
-    return next((key for key in metrics if part in key.lower()), "")

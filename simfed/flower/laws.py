@@ -19,8 +19,10 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from itertools import combinations, pairwise
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,7 +60,7 @@ _NO_WEIGHT = 1e-3
 _BYTES = ("bytes_down", "bytes_up")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class MessageRow:
     """One message of one play, as laws are fitted to.
 
@@ -79,12 +81,11 @@ class MessageRow:
     """The exchange that it belongs to."""
     repeats: tuple[float, ...] = ()
     """The seconds in each repeat, of a play that was made more than once."""
-    values: dict[str, float] = field(init=False, repr=False)
-    """The values that a law may name, as arithmetic spells them."""
 
-    def __post_init__(self) -> None:
-        values = self.visible.values(self.run_config, self.nodes)
-        object.__setattr__(self, "values", values)
+    @cached_property
+    def values(self) -> dict[str, float]:
+        """The values that a law may name, as arithmetic spells them."""
+        return self.visible.values(self.run_config, self.nodes)
 
     def settings(self) -> dict[str, float]:
         """Return the chosen numbers: those of run and node configuration, `nodes`."""
@@ -374,19 +375,14 @@ def _estimate_scatter(factors: Floats) -> dict[str, Plain]:
 def _find_ranges(
     rows: Sequence[MessageRow], names: set[str]
 ) -> dict[str, tuple[float, float]]:
-    columns = {
-        name: [row.values[name] for row in rows if name in row.values]
-        for name in sorted(names)
-    }
     return {
         name: (round_number(min(column)), round_number(max(column)))
-        for name, column in columns.items()
-        if column
+        for name in sorted(names)
+        if (column := [row.values[name] for row in rows if name in row.values])
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Sample:
+class _Sample(NamedTuple):
     """Messages of a play that are alike in all that a law may name."""
 
     play: int
@@ -435,8 +431,7 @@ def _compare_alike(samples: Sequence[_Sample], around_law: Floats) -> Floats:
 # ---- terms by whole plays left out -------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
-class _Verdict:
+class _Verdict(NamedTuple):
     """The errors of a law on plays that were left out."""
 
     unseen: Floats
@@ -492,7 +487,7 @@ class _Fitter:
 
     def write(self, terms: Sequence[str]) -> str:
         """Return the law as arithmetic; a term of no weight is not there."""
-        solved = self._solve(terms, np.ones(len(self.seconds), bool))
+        solved = self._solve(terms)
         least = _NO_WEIGHT * float(np.median(self.seconds))
         parts = [
             f"{number:.5g}" if term == "1" else f"{number:.5g} * {term}"
@@ -541,17 +536,21 @@ class _Fitter:
     def _build_design(self, terms: Sequence[str]) -> Floats:
         return np.column_stack([self._columns[term] for term in terms])
 
-    def _solve(self, terms: Sequence[str], keep: Bools) -> Floats:
+    def _solve(self, terms: Sequence[str], keep: Bools | slice = slice(None)) -> Floats:
         """Return coefficients ≥ 0 of the smallest relative errors.
 
         Wild rows count less.
+
+        Args:
+            terms: of the law.
+            keep: the samples that it is fitted to; all if omitted.
         """
         relative = self._build_design(terms)[keep] / self.seconds[keep][:, None]
         return fit_relative(relative, self._weights[keep])
 
     def _find_support(self, pool: Sequence[str]) -> list[str]:
         """Return the terms that a fit of all of them to all plays gives any weight."""
-        solved = self._solve(pool, np.ones(len(self.seconds), bool))
+        solved = self._solve(pool)
         return [
             text for text, number in zip(pool, solved, strict=True) if number > 0
         ] or ["1"]

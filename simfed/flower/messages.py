@@ -157,28 +157,32 @@ def make_unavailable(
         message_id: of the message that it asked about.
         now_s: the clock.
         run_id: Flower's number of the run.
-        gone: the message, whose node is away; None: it has expired, or was never known.
+        gone: the message, not expired, whose node is away; None: it has expired, or was
+        never known.
     """
     code, reason = (
         ErrorCode.MESSAGE_UNAVAILABLE,
-        ("the message has expired or does not exist"),
+        "the message has expired or does not exist",
     )
+    group, ttl, kind = "", 0.0, SYSTEM_MESSAGE_TYPE
     if gone is not None:
         code, reason = (
             ErrorCode.NODE_UNAVAILABLE,
-            ("the node has not been heard of for too long"),
+            "the node has not been heard of for too long",
         )
-    asked = None if gone is None else gone.message.metadata
+        asked = gone.message.metadata
+        group, kind = asked.group_id, asked.message_type
+        ttl = gone.expires_at_s - now_s
     metadata = Metadata(
         run_id=run_id,
         message_id=message_id[1:] + "e",
         src_node_id=SUPERLINK_NODE_ID,
         dst_node_id=SUPERLINK_NODE_ID,
         reply_to_message_id=message_id,
-        group_id="" if asked is None else asked.group_id,
+        group_id=group,
         created_at=EPOCH_S + now_s,
-        ttl=0.0 if gone is None else max(gone.expires_at_s - now_s, 0.0),
-        message_type=SYSTEM_MESSAGE_TYPE if asked is None else asked.message_type,
+        ttl=ttl,
+        message_type=kind,
     )
     return make_message(metadata=metadata, error=Error(code=code, reason=reason))
 

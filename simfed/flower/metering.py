@@ -118,7 +118,6 @@ class FlopMeter:
             return
         _register_hooks()
         thread = threading.get_ident()
-        before = _meters.get(thread)
         _meters[thread] = self
         try:
             with _make_mode_class()(self):
@@ -126,8 +125,6 @@ class FlopMeter:
         finally:
             self._depth, self._optimizing = 0, False
             del _meters[thread]
-            if before is not None:
-                _meters[thread] = before
 
     # ---- what happens ----------------------------------------------------------------
 

@@ -15,9 +15,8 @@ which travels back as an error.
 
 from __future__ import annotations
 
-import itertools
 import math
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,7 +26,7 @@ import simpy
 from flwr.app import Message
 
 from simfed.experiment.assembly import WorldParts
-from simfed.flower.charging import RunPrices, Watch
+from simfed.flower.charging import RunPrices
 from simfed.flower.computing import WorkWatch
 from simfed.flower.crew import AppCrew
 from simfed.flower.exchanges import Exchanges, Progress
@@ -36,7 +35,6 @@ from simfed.flower.messages import Mail, make_unavailable
 from simfed.flower.node import NodeAtWork
 from simfed.flower.turns import CodeResult, ForeignThread, ServerThreads
 from simfed.flower.work import Call
-from simfed.flower.workfile import WorkFile
 from simfed.ground.errors import RunFailed, unwrap_error
 from simfed.ground.plain import Plain
 from simfed.net import Network
@@ -89,13 +87,11 @@ class AppPlay:
         recorder: Recorder,
         crew: AppCrew,
         threads: ServerThreads,
+        charges: RunPrices,
         run_config: Mapping[str, Plain],
         *,
-        run_id: int,
         stop_requested: Callable[[], bool],
         progress: Progress | None,
-        work: WorkFile | None,
-        watch: Watch | None,
     ) -> None:
         """Set the fleet out at 0 s.
 
@@ -105,19 +101,18 @@ class AppPlay:
             recorder: gets the rows of every exchange.
             crew: does the nodes' work.
             threads: the server app's.
+            charges: the prices of its work and of nodes'.
             run_config: what the apps find in `context.run_config`.
-            run_id: Flower's number of the run.
             stop_requested: whether the user has asked to stop.
             progress: is told of every exchange.
-            work: as for `RunPrices`.
-            watch: as for `RunPrices`.
         """
-        self.charges = RunPrices(fleet, run_config, work, watch)
+        self.charges = charges
         self._parts = parts
         self._crew = crew
         self._threads = threads
         self._run_config = run_config
-        self._run_id = run_id
+        self.run_id = parts.streams.integer("flower-run")
+        """Flower's number of the run."""
         self._stop_requested = stop_requested
         self.round_metrics: list[RoundMetrics] = []
         """The metrics of strategies, round by round."""
@@ -130,16 +125,13 @@ class AppPlay:
             parts.streams,
             presence=parts.fleet.presence(),
             faults=parts.faults,
-            device_of=lambda flight: self._nodes_at_work[
-                flight  # type: ignore[arg-type,return-value]
-            ],
+            device_of=self._nodes_at_work.__getitem__,  # type: ignore[arg-type]
         )
         self._clock.connect(self)
         self._clock.set_out()
         self.env = self._clock.env
         self._presence = self._clock.presence
-        clients = fleet.client_count
-        faults = parts.faults
+        clients, faults = fleet.client_count, parts.faults
         self.exchanges = Exchanges(
             recorder,
             fleet.metrics,
@@ -154,7 +146,7 @@ class AppPlay:
         """Client → what it has not begun with, where it has anything."""
         self._states: dict[int, bytes | None] = {}
         """Client → the packed state of its app."""
-        self._begun: dict[int, int] = {}
+        self._begun: dict[int, int] = defaultdict(int)
         """Client → how many messages it has begun with."""
         self._left_at_s: dict[int, float] = {}
         self._exited: set[int] = set()
@@ -171,7 +163,7 @@ class AppPlay:
         self._polls = 0
         """Looks in a row that could not change anything."""
         self._server_device = parts.server_device()
-        self._stretches = itertools.count(1)
+        self._stretches = 0
         self._free_at_s = 0.0
         """The instant at which the server's processor has done what its threads have
         worked."""
@@ -267,14 +259,18 @@ class AppPlay:
             False once the timeout is over.
         """
         self._note_progress()
-        env, until_s = self.env, self.env.now + timeout_s
+        until_s = self.env.now + timeout_s
         while not condition():
-            if env.now >= until_s:
+            if self.env.now >= until_s:
                 return False
-            alarm = None if until_s == math.inf else at(env, until_s)
-            yield self._handed_over if alarm is None else self._handed_over | alarm
-            cancel(env, alarm)
+            yield from self._await_event(self._handed_over, until_s)
         return True
+
+    def _await_event(self, event: simpy.Event, until_s: float) -> Story:
+        """Wait for an event, or until an instant."""
+        alarm = None if until_s == math.inf else at(self.env, until_s)
+        yield event if alarm is None else event | alarm
+        cancel(self.env, alarm)
 
     def _note_progress(self) -> None:
         """Begin to count anew the looks in which the app found nothing new."""
@@ -300,26 +296,18 @@ class AppPlay:
 
         Raises: `KeyboardInterrupt` afterwards, if the user has asked to stop.
         """
-        yield from self._spend(*self._server_work(charge))
+        replies, size_bytes = self.exchanges.collect_received()
+        device, spent = self._server_device, charge.collect()
+        processor = None if device is None else device.processor
+        work_s = self.charges.price_server(spent, replies, size_bytes, processor)
+        if device is not None and work_s > 0:
+            self._stretches += 1
+            work_s = device.duration_s(
+                work_s, self.env.now, round=self._stretches, phase="auxiliary"
+            )
+        yield from self._spend("aggregation" if replies else "server work", work_s)
         if self._stop_requested():
             raise KeyboardInterrupt
-
-    def _server_work(self, charge: WorkWatch) -> tuple[str, float]:
-        """Return the kind and seconds of the server app's work since last asked."""
-        replies, size_bytes = self.exchanges.collect_received()
-        device, kind = self._server_device, "aggregation" if replies else "server work"
-        nominal_s = self.charges.price_server(
-            charge.collect(),
-            replies,
-            size_bytes,
-            None if device is None else device.processor,
-        )
-        if device is None or nominal_s <= 0:
-            return kind, nominal_s
-        stretch = next(self._stretches)
-        return kind, device.duration_s(
-            nominal_s, self.env.now, round=stretch, phase="auxiliary"
-        )
 
     def _spend(self, kind: str, duration_s: float) -> Story:
         """Let the server app work, or sleep, and note that for the round's spans.
@@ -405,7 +393,7 @@ class AppPlay:
         elif timeout_s is None:
             self._count_poll()
         return replies + [
-            make_unavailable(id, self.env.now, self._run_id) for id in unknown
+            make_unavailable(id, self.env.now, self.run_id) for id in unknown
         ]
 
     def _wait_for(self, mails: Sequence[Mail], until_s: float) -> Story:
@@ -431,12 +419,7 @@ class AppPlay:
     def _await(self, waiter: _Waiter, until_s: float) -> Story:
         """Wait until a waiter is woken, or until an instant."""
         self._waiters.append(waiter)
-        if until_s == math.inf:
-            yield waiter.wake
-        else:
-            alarm = at(self.env, until_s)
-            yield waiter.wake | alarm
-            cancel(self.env, alarm)
+        yield from self._await_event(waiter.wake, until_s)
         self._waiters.remove(waiter)
         yield end_of_instant(self.env)
 
@@ -455,7 +438,7 @@ class AppPlay:
                 replies.append((mail.replied_at_s, mail, mail.reply.message(), True))
             elif self._settled_at_s(mail) <= now_s:
                 gone = mail if mail.expires_at_s > now_s else None
-                message = make_unavailable(mail.id, now_s, self._run_id, gone)
+                message = make_unavailable(mail.id, now_s, self.run_id, gone)
                 replies.append((now_s, mail, message, False))
         replies.sort(key=lambda reply: (reply[0], reply[1].client, reply[1].number))
         for _, mail, message, answered in replies:
@@ -479,8 +462,7 @@ class AppPlay:
             there: Sequence[int] = range(len(self.ids))
         else:
             there = self._presence.available(self.env.now).tolist()
-        if self._exited:
-            there = [client for client in there if client not in self._exited]
+        there = [client for client in there if client not in self._exited]
         self._count_poll(everybody=len(there) == len(self.ids))
         return [self.ids[client] for client in there]
 
@@ -538,14 +520,16 @@ class AppPlay:
         It passes over what has expired, or was answered in its place, and waits while
         it is away.
         """
-        env, waiting = self.env, self._waiting[client]
+        env, waiting, presence = self.env, self._waiting[client], self._presence
         while waiting:
             mail = waiting[0]
             if mail.answered or mail.expires_at_s <= env.now:
                 waiting.popleft()
                 continue
             if not self._is_there(client):
-                back_at_s = self._changes_at_s(client)
+                back_at_s = math.inf
+                if presence is not None and client not in self._exited:
+                    back_at_s = presence.change_after(client, env.now)
                 yield at(env, min(back_at_s, mail.expires_at_s))
                 continue
             self._left_at_s.pop(client, None)
@@ -559,20 +543,32 @@ class AppPlay:
         The crew gets the call as the message begins to travel, so that other processes
         may begin with it.
         """
-        env, client = self.env, mail.client
-        turn = self._begun.get(client, 0)
-        self._begun[client] = turn + 1
+        env, client, streams = self.env, mail.client, self._parts.streams
+        # how many messages it has begun before seeds its random numbers
+        turn = self._begun[client]
+        self._begun[client] += 1
         flight = mail.flight = self.exchanges.begin(mail, env.now)
-        ticket = self._crew.give(self._call(mail, turn))
+        ticket = self._crew.give(
+            Call(
+                message=mail.message,
+                size_bytes=mail.size_bytes,
+                client=client,
+                nodes=len(self.ids),
+                state=self._states.get(client),
+                run_config=self._run_config,
+                seed=streams.integer("flower-call", client, turn),
+                reply_id=f"{mail.number:063x}f",
+                node_config=self._node_config(client),
+                start_s=env.now,
+            )
+        )
         node = NodeAtWork(
             mail=mail,
             device=self._clock.device(client),
             crew=self._crew,
             ticket=ticket,
             prices=self.charges,
-            scatter_rng=partial(
-                self._parts.streams, "flower-scatter", client, turn + 1
-            ),
+            scatter_rng=partial(streams, "flower-scatter", client, turn + 1),
             over=env.event(),
         )
         self._nodes_at_work[flight] = node
@@ -625,8 +621,9 @@ class AppPlay:
             came = mail.id in waiter.awaited and not flight.lost
             if came:
                 waiter.awaited.remove(mail.id)
-            if flight.away or (came and not (waiter.whole and waiter.awaited)):
-                _wake_waiter(waiter)
+            ready = flight.away or (came and not (waiter.whole and waiter.awaited))
+            if ready and not waiter.wake.triggered:
+                waiter.wake.succeed()
         node.over.succeed()
 
     def forget_model_of(self, client: int | None) -> None:
@@ -637,42 +634,12 @@ class AppPlay:
             return False
         return self._presence is None or self._presence.there(client, self.env.now)
 
-    def _changes_at_s(self, client: int) -> float:
-        """Return when a node goes that is there, or comes that is not; inf: never."""
-        if self._presence is None or client in self._exited:
-            return math.inf
-        return self._presence.change_after(client, self.env.now)
-
-    def _call(self, mail: Mail, turn: int) -> Call:
-        """Return what the client app is called with for a message.
-
-        Args:
-            mail: the message.
-            turn: how many messages the node has begun before, which seeds its random
-            numbers.
-        """
-        client = mail.client
-        return Call(
-            message=mail.message,
-            size_bytes=mail.size_bytes,
-            client=client,
-            nodes=len(self.ids),
-            state=self._states.get(client),
-            run_config=self._run_config,
-            seed=self._parts.streams.integer("flower-call", client, turn),
-            reply_id=f"{mail.number:063x}f",
-            node_config=self._node_config(client),
-            start_s=self.env.now,
-        )
-
 
 def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]:
     """Return a function from a node's number to what the fleet says of its settings.
 
     `{node}` and `{nth}` in texts are replaced, see docs/flower.md.
     """
-    if not any(group.node_config for group in fleet.clients):
-        return lambda client: {}
     groups = fleet.group_of_client()
     seen = [0] * len(fleet.clients)
     nth = []
@@ -680,9 +647,3 @@ def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]
         nth.append(seen[group])
         seen[group] += 1
     return lambda client: fleet.clients[groups[client]].config_of(client, nth[client])
-
-
-def _wake_waiter(waiter: _Waiter) -> None:
-    """Let a waiting thread look at the replies again."""
-    if not waiter.wake.triggered:
-        waiter.wake.succeed()

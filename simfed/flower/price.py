@@ -26,10 +26,11 @@ from simfed.ground.errors import InputError, listed, within
 from simfed.ground.plain import Plain
 from simfed.scenario.fleet_file import Computing
 
-_FREE = {
+FREE = {
     "measured": "the host's clock stood still",
     "metered": "it does nothing that PyTorch's hooks see",
 }
+"""Kind of computing → why code comes to 0 s by it."""
 _FLOPS_PER_BYTE = 36.0
 """FLOPs of a processor in the time in which it moves a byte."""
 _FLOPS_BESIDE = 70.0
@@ -142,7 +143,7 @@ class Price:
             InputError: declared seconds have no such name, or are below 0.
         """
         kind = self._computing.kind
-        free = _FREE.get(kind)
+        free = FREE.get(kind)
         if kind == "measured":
             seconds = spent.host_s
         elif kind == "metered":

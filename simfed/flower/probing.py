@@ -12,13 +12,13 @@ and which one is chance, so that a message's least time counts.
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
-from simfed.flower.computing import HostSpent
 from simfed.flower.forge import Forge
 from simfed.flower.laws import MessageRow, differ, group_kinds
 from simfed.flower.workfile import (
@@ -26,7 +26,6 @@ from simfed.flower.workfile import (
     NOTHING,
     SIZE,
     KindLaw,
-    Visible,
     round_number,
 )
 from simfed.ground.errors import RunFailed
@@ -144,7 +143,7 @@ class PlayLog:
         self.config = config
         self._tell = tell
         self.spots: list[Spot] = []
-        self._times: dict[int, list[list[MessageRow]]] = {}
+        self._times: dict[int, list[list[MessageRow]]] = defaultdict(list)
         self.failed: dict[int, str] = {}
         """Number of a play that never got to its end → why."""
 
@@ -226,19 +225,36 @@ class PlayLog:
         }
 
     def _play(self, number: int) -> bool:
+        """Make a play and keep its messages, and return whether it got to its end.
+
+        The first message of each type and texts began its process.
+        """
         spot = self.spots[number]
         again = ", again" if number in self._times else ""
         self._tell(f"play {number + 1}: {spot.changes}{again}")
-        overrides = dict(spot.settings)
         said = self._forge.play(self._job(spot))
         if said.error and not again:
             self.failed[number] = said.error
         if said.error:
             return False
-        rows = list(
-            _read_rows(said.messages, number, spot.nodes, {**self.config, **overrides})
-        )
-        self._times.setdefault(number, []).append(rows)
+        config, rows = {**self.config, **spot.settings}, []
+        begun: set[tuple[object, ...]] = set()
+        for visible, spent, exchange in said.messages:
+            kind = visible.message_type, *sorted(visible.texts.items())
+            rows.append(
+                MessageRow(
+                    play=number,
+                    visible=visible,
+                    run_config=config,
+                    nodes=spot.nodes,
+                    work_s=max(spent.work_s, 1e-9),
+                    waited_s=spent.waited_s,
+                    first=kind not in begun,
+                    round=exchange,
+                )
+            )
+            begun.add(kind)
+        self._times[number].append(rows)
         return True
 
     def _apart(self, number: int) -> float:
@@ -251,36 +267,6 @@ class PlayLog:
             times = np.sort(np.sum([row.repeats for row in rows], axis=0))
             worst = max(worst, times[1] / times[0] - 1 if len(times) > 1 else math.inf)
         return worst
-
-
-def _read_rows(
-    messages: Sequence[tuple[Visible, HostSpent, int]],
-    number: int,
-    nodes: int,
-    config: Mapping[str, Plain],
-) -> Iterator[MessageRow]:
-    """Yield the messages of a play; the first of each type and texts began its process.
-
-    Args:
-        messages: what the play said.
-        number: the play's.
-        nodes: it had.
-        config: of its run.
-    """
-    begun: set[tuple[object, ...]] = set()
-    for visible, spent, exchange in messages:
-        kind = visible.message_type, *sorted(visible.texts.items())
-        yield MessageRow(
-            play=number,
-            visible=visible,
-            run_config=config,
-            nodes=nodes,
-            work_s=max(spent.work_s, 1e-9),
-            waited_s=spent.waited_s,
-            first=kind not in begun,
-            round=exchange,
-        )
-        begun.add(kind)
 
 
 def _list_heavy_kinds(rows: Sequence[MessageRow]) -> list[list[MessageRow]]:

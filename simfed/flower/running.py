@@ -29,7 +29,7 @@ from simfed.experiment.running import (
     settle_error,
 )
 from simfed.flower.versions import flower_version
-from simfed.flower.workfile import SUFFIX, WorkFile, find_start, load_work
+from simfed.flower.workfile import SUFFIX, load_work
 from simfed.ground.cores import most_processes
 from simfed.ground.errors import InputError, RunFailed, listed
 from simfed.ground.inputs import read_bytes
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
 
-    from simfed.flower.charging import Watch
+    from simfed.flower.charging import RunPrices, Watch
     from simfed.flower.exchanges import Progress
     from simfed.flower.grid import SimGrid
     from simfed.flower.play import AppPlay
@@ -112,6 +112,8 @@ def run(  # noqa: PLR0913  options by keyword
         Interrupted: Ctrl-C.
     """
     version = flower_version()
+    from simfed.flower.charging import RunPrices
+
     fleet, source = _load_fleet(fleet, source)
     parts = check_world(fleet, source)
     work = None if fleet.charged.file is None else load_work(fleet.charged.file)
@@ -120,15 +122,16 @@ def run(  # noqa: PLR0913  options by keyword
     if workers < 1:
         raise InputError("a whole number of at least 1", where="workers", got=workers)
     workers = min(workers, fleet.client_count, most_processes())
+    config = dict(run_config or {})
+    charges = RunPrices(fleet, config, work, watch)
     began = time.perf_counter()
     with contextlib.ExitStack() as stack:
         directory = None
         if out is not None:
             stack.enter_context(reserve(out, overwrite=overwrite))
         try:
-            manifest = _begin_manifest(
-                fleet, version, {**(app or {}), "run_config": run_config or {}}
-            )
+            origin = {**(app or {}), "run_config": config}
+            manifest = _begin_manifest(fleet, version, origin)
             if out is not None:
                 beside, text = _make_self_contained(fleet, parts)
                 directory = RunDirectory.create(
@@ -138,31 +141,27 @@ def run(  # noqa: PLR0913  options by keyword
                     overwrite=overwrite,
                     beside=beside,
                 )
-            starts = find_start(work, fleet.charged) not in (None, "never")
-            own = {"participations": (f"{START}_s",)} if starts else None
+            free = charges.start in (None, "never")
+            own = None if free else {"participations": (f"{START}_s",)}
             recorder = (
                 Recorder(own=own) if directory is None else directory.recorder(own=own)
             )
             tell = _make_progress_printer() if progress is True else progress or None
-            apps, config = (server_app, client_app), dict(run_config or {})
             played = _play_fleet(
-                apps,
+                (server_app, client_app),
                 fleet,
                 parts,
                 recorder,
+                charges,
                 config,
                 host_timeout_s,
                 tell,
                 workers,
-                work,
-                watch,
             )
             if work is not None and fleet.charged.kind == "work":
                 manifest["laws"] = work.card()
-            manifest |= _finish_manifest(
-                fleet, parts, played, time.perf_counter() - began
-            )
-            manifest["warnings"] = [*notes, *manifest["warnings"]]
+            wall_s = time.perf_counter() - began
+            manifest |= _finish_manifest(manifest, parts, played, notes, wall_s)
             summary = summarise(recorder.table, {APP: fleet.client_count})
             if directory is not None:
                 directory.finish(recorder, manifest=manifest, summary=summary)
@@ -388,12 +387,11 @@ def _play_fleet(
     fleet: FleetFile,
     parts: WorldParts,
     recorder: Recorder,
+    charges: RunPrices,
     run_config: dict[str, Plain],
     host_timeout_s: float,
     progress: Progress | None,
     workers: int,
-    work: WorkFile | None,
-    watch: Watch | None,
 ) -> AppPlay:
     """Play an app to its end, and return what is known then.
 
@@ -405,12 +403,11 @@ def _play_fleet(
         fleet: the fleet file.
         parts: what was built from it.
         recorder: gets the rows.
+        charges: the run's prices.
         run_config: what both apps find in `context.run_config`.
         host_timeout_s: host seconds after which an app that gives no sign is given up.
         progress: is told of every exchange; None: Flower's log keeps silent too.
         workers: processes for the nodes' work.
-        work: the contents of the work file, where one charges.
-        watch: is told of every message that a node has worked on.
 
     Raises:
         InputError: a message has no price.
@@ -427,7 +424,6 @@ def _play_fleet(
     from simfed.flower.turns import ForeignError, ServerThreads, describe_error
 
     server_app, client_app = apps
-    run_id = parts.streams.integer("flower-run")
     with contextlib.ExitStack() as stack:
         stack.enter_context(foreign_time(now))
         stack.enter_context(one_thread())
@@ -443,12 +439,10 @@ def _play_fleet(
             recorder,
             crew,
             threads,
+            charges,
             run_config,
-            run_id=run_id,
             stop_requested=stack.enter_context(CtrlC().heard()).asked,
             progress=progress,
-            work=work,
-            watch=watch,
         )
         stack.enter_context(threads.patched())
         stack.enter_context(
@@ -456,7 +450,7 @@ def _play_fleet(
         )
         stack.enter_context(legacy_server())
         stack.enter_context(foreign_randomness(parts.streams.integer("flower-server")))
-        app = partial(server_app, *_build_world(run_id, threads, run_config))
+        app = partial(server_app, *_build_world(play.run_id, threads, run_config))
         try:
             play.play(app)
         except ForeignError as raised:
@@ -501,14 +495,10 @@ def _quiet_flower() -> Iterator[None]:
 # ---- what the manifest says ----------------------------------------------------------
 
 
-def _is_measured(fleet: FleetFile) -> bool:
-    """Return whether the time of any computing is taken from this machine."""
-    return "measured" in {c.kind for c in (fleet.charged, fleet.server.computing) if c}
-
-
 def _begin_manifest(
-    fleet: FleetFile, version: str, app: Mapping[str, Plain]
+    fleet: FleetFile, version: str, app: dict[str, Plain]
 ) -> dict[str, Plain]:
+    charged = {c.kind for c in (fleet.charged, fleet.server.computing) if c}
     return {
         "name": fleet.name,
         "mode": "flower",
@@ -517,25 +507,30 @@ def _begin_manifest(
         "versions": {**versions(), "flwr": version},
         "network": fleet.network.model,
         "computing": fleet.charged.kind,
-        "app": {**app, "run_config": dict(app["run_config"])},
-        "repeatable": not _is_measured(fleet),
+        "app": app,
+        "repeatable": "measured" not in charged,
         "warnings": [],
     }
 
 
 def _finish_manifest(
-    fleet: FleetFile, parts: WorldParts, played: AppPlay, wall_s: float
+    manifest: Mapping[str, Plain],
+    parts: WorldParts,
+    played: AppPlay,
+    notes: Sequence[str],
+    wall_s: float,
 ) -> dict[str, Plain]:
     """Return the manifest's facts that are known when an app has ended.
 
     Args:
-        fleet: the fleet file.
-        parts: what was built from it.
+        manifest: as it was at the beginning.
+        parts: what was built from the fleet file.
         played: the app's run.
+        notes: the first warnings.
         wall_s: host seconds that the run took.
     """
-    warnings = played.charges.warnings()
-    if _is_measured(fleet):
+    warnings = [*notes, *played.charges.warnings()]
+    if not manifest["repeatable"]:
         warnings.append(
             "computing was measured on this machine: another run takes another time"
         )

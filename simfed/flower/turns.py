@@ -88,12 +88,10 @@ class ForeignThread:
         """No code of it is under way, or about to be."""
         self._clock = clock
         self._patience_s = patience_s
-        self._ours: SimpleQueue[None] = SimpleQueue()
-        self._theirs: SimpleQueue[None] = SimpleQueue()
-        self._code: Callable[[], object] = lambda: None
-        self._said: object = None
-        self._answer: object = None
-        self._error: BaseException | None = None
+        self._ours: SimpleQueue[object] = SimpleQueue()
+        """Questions, results (`CodeResult`) and exceptions of the code."""
+        self._theirs: SimpleQueue[Any] = SimpleQueue()
+        """Code to run, then answers."""
         self._stopped = False
         self._process = os.getpid()
         self.thread = threading.Thread(
@@ -111,27 +109,25 @@ class ForeignThread:
             ForeignError: with what the code raises.
             RunFailed: it does not come back.
         """
-        self._code, self.done = code, False
-        return self.answer(None)
+        self.done = False
+        return self.answer(code)
 
     def answer(self, answer: object) -> object:
         """Let code that has asked go on with the answer.
 
         Returns, and raises, as `run`: the next question, or the result.
         """
-        self._answer = answer
-        self._theirs.put(None)
+        self._theirs.put(answer)
         try:
-            self._ours.get(timeout=self._patience_s)
+            said = self._ours.get(timeout=self._patience_s)
         except Empty:
             self._stopped = True
             raise make_stuck_error(self.name, self._patience_s) from None
-        error, self._error = self._error, None
-        if error is None:
-            return self._said
-        if isinstance(error, (SimfedError, KeyboardInterrupt)):
-            raise error
-        raise ForeignError(error) from error
+        if isinstance(said, (SimfedError, KeyboardInterrupt)):
+            raise said
+        if isinstance(said, BaseException):
+            raise ForeignError(said) from said
+        return said
 
     def stop(self) -> None:
         """End whatever is still going on.
@@ -161,30 +157,29 @@ class ForeignThread:
         if self._stopped:
             raise ThreadEnd
         self._hand_over(question)
-        self._theirs.get()
+        answer = self._theirs.get()
         if self._stopped:
             raise ThreadEnd
-        return self._answer
+        return answer
 
     def _hand_over(self, said: object) -> None:
         end_forked(self.name, self._process)
-        self._said = said
-        self._ours.put(None)
+        self._ours.put(said)
 
     def _serve(self) -> None:
         """Run one piece of code after another, each when it comes."""
         with thread_clock(self._clock):
             while True:
-                self._theirs.get()
+                said: object = None
+                code = self._theirs.get()
                 if self._stopped:
                     return
-                said: object = None
                 try:
-                    said = CodeResult(self._code())
+                    said = CodeResult(code())
                 except ThreadEnd:
                     return
                 except BaseException as error:
-                    self._error = error
+                    said = error
                 self.done = True
                 self._hand_over(said)
 
@@ -393,11 +388,11 @@ class ServerThreads:
             pool: ThreadPoolExecutor, wait: bool = True, *, cancel_futures: bool = False
         ) -> None:
             calls = self._pools.pop(pool, None)
-            if calls is not None and cancel_futures:
-                for future, _ in calls.waiting:
+            if calls is not None:
+                for future, _ in calls.waiting if cancel_futures else ():
                     future.cancel()
-            if calls is not None and wait:
-                self.ask(lambda play: play.wait_until(lambda: not calls.working))
+                if wait:
+                    self.ask(lambda play: play.wait_until(lambda: not calls.working))
             real(pool, wait, cancel_futures=cancel_futures)
 
         return shutdown

@@ -31,7 +31,6 @@ from simfed.ground.inputs import read_text
 from simfed.ground.plain import Plain
 from simfed.ground.reading import parse_yaml
 from simfed.ground.writing import put_output
-from simfed.scenario.fleet_file import Computing
 from simfed.schema.fields import NonNegative, Positive, PositiveInt
 from simfed.schema.section import Section
 from simfed.schema.sentences import validate_as
@@ -359,12 +358,6 @@ class WorkFile(Section):
                 "message`)"
             )
         return doubts
-
-
-def find_start(work: WorkFile | None, computing: Computing) -> Start | None:
-    """Return when a run charges a node's start; None: none was measured."""
-    charged = computing.kind == "work" and work is not None and work.imports
-    return computing.start if charged else None
 
 
 def load_work(path: str | os.PathLike[str]) -> WorkFile:

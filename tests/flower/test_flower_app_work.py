@@ -5,7 +5,6 @@ Declared seconds by stage.
 
 from __future__ import annotations
 
-import json
 import re
 
 import numpy as np
@@ -66,18 +65,19 @@ SECONDS = 0.00169486  # of the kernel, by the profile
 ERROR = LawError(median=0.0, worst=0.0, held_out=0.0, held_out_worst=0.0)
 
 
+def kernel(flops=2263920.0, seconds=SECONDS):
+    return Kernel(parameters=61706, flops=flops, seconds=seconds)
+
+
 def work_file(*laws, **more):
-    kernel = Kernel(parameters=61706, flops=2263920.0, seconds=SECONDS)
-    return WorkFile(
-        app="tiny", digest="0", kernel=kernel, nodes=[2], kinds=list(laws), **more
-    )
+    app = {"app": "tiny", "digest": "0", "kernel": kernel(), "nodes": [2]}
+    return WorkFile(**{**app, **more}, kinds=list(laws))
 
 
 def test_a_kernel_is_priced_by_its_own_flops_and_not_by_a_placeholders():
     profile = load_profile("x86-2core-vm")
     profile.models["lenet5"] = ModelWork.of(facts("lenet5", "cifar10"))  # of the world
-    kernel = Kernel(parameters=61706, flops=2 * 2263920.0, seconds=SECONDS)
-    assert kernel.factor(Processor(profile)) == pytest.approx(2)
+    assert kernel(2 * 2263920.0).factor(Processor(profile)) == pytest.approx(2)
 
 
 def law(seconds, message="train", **more):
@@ -96,39 +96,40 @@ def app(tmp_path, request):
 
 def command(app, *more, quiet=("--quiet",)):
     fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
-    words = ["--fleet", fleet, "--out", out, "--no-figures", *quiet]
+    words = ["--fleet", fleet, "--out", out, "--no-figures", "--overwrite", *quiet]
     return main(["flower", "run", str(app), *words, *more])
 
 
-def read(app, name):
-    return json.loads((app.parent / "run" / name).read_text())
+def run(app, *more, **options):
+    """The run of a command that ends well."""
+    assert command(app, *more, **options) == 0
+    return open_run(app.parent / "run")
 
 
 def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
-    """Half the speed, twice the work, but what is waited for takes as long."""
+    """Half the speed, twice the work, and three times the measured machine's; but what
+    is waited for takes as long.
+    """
     path = app.parent / "my.work.yaml"
     plays = [
         LawPlay(play="6 nodes", messages=9, measured=0.2, fitted=0.21, unseen=0.25)
     ]
-    seconds = "0.001 * num_examples * local_epochs"
-    write_work(work_file(law(seconds, waits=0.25, plays=plays), busy=0.02), path)
-    assert command(app, "--work", str(path)) == 0
-    expected = 4 * (2 * 0.001 * 3000 * 2 + 0.25)
-    assert read(app, "summary.json")["simulated_s"] == pytest.approx(expected)
-    manifest = read(app, "manifest.json")
+    one = law("0.001 * num_examples * local_epochs", waits=0.25, plays=plays)
+    write_work(work_file(one, busy=0.02, kernel=kernel(seconds=SECONDS / 3)), path)
+    played = run(app, "--work", str(path))
+    expected = 4 * (3 * 2 * 0.001 * 3000 * 2 + 0.25)
+    assert played.summary["simulated_s"] == pytest.approx(expected)
+    manifest = played.manifest
     assert manifest["computing"] == "work"
-    assert (
-        f"the app's code has changed since {path} was measured"
-        in manifest["warnings"][0]
-    )
+    assert f"has changed since {path} was measured" in manifest["warnings"][0]
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
     assert manifest["laws"] == load_work(path).card()
-    page = build_page([open_run(app.parent / "run")], sections=["app"])
+    page = build_page([played], sections=["app"])
     cells = ("6 nodes", "200 ms", "210 ms", "250 ms", "differ by 2%", "</svg>")
     assert [cell for cell in cells if cell not in page] == []
-    assert main(["verify", str(app.parent / "run")]) == 0
-    assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
+    assert main(["verify", str(played.path)]) == 0
+    assert main(["validate", str(played.path / "scenario.yaml")]) == 0
 
 
 def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
@@ -137,45 +138,37 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
     """
     path = app.parent / "my.work.yaml"
     write_work(work_file(law("0.5", first=0.5), imports=1.0), path)
-    assert command(app, "--work", str(path), quiet=()) == 0
+    played = run(app, "--work", str(path), quiet=())
     said = capsys.readouterr().out
-    run = open_run(app.parent / "run")
-    assert run.manifest["start"] == "per message"
-    assert run.participations["start_s"].tolist() == pytest.approx([3.0] * 8)
-    assert run.participations["training_s"].tolist() == pytest.approx([1.0] * 8)
-    starts = run.spans[run.spans["kind"] == "start"]
+    assert played.manifest["start"] == "per message"
+    assert played.participations["start_s"].tolist() == pytest.approx([3.0] * 8)
+    assert played.participations["training_s"].tolist() == pytest.approx([1.0] * 8)
+    starts = played.spans[played.spans["kind"] == "start"]
     lengths = starts["finished_at_s"] - starts["started_at_s"]
     assert lengths.tolist() == pytest.approx([3.0] * 8)
     assert set(starts["track"]) == {"client 0", "client 1"}
-    assert run.rounds["critical_phase"].tolist() == ["start"] * 4
-    assert run.summary["simulated_s"] == pytest.approx(16.0)
-    assert run.summary["without_starts_s"] == pytest.approx(4.0)
-    assert run.summary["phases_s"]["start_s"] == pytest.approx(24.0)
+    assert played.rounds["critical_phase"].tolist() == ["start"] * 4
+    assert played.summary["phases_s"]["start_s"] == pytest.approx(24.0)
     assert re.search(r"^simulated time +16 s", said, re.M)
     assert re.search(r"^without starts +4 s", said, re.M)
 
     fleet = app.parent / "fleet.yaml"
-    for start, seconds in (("once", [3.0, 3.0] + [0.0] * 6), ("never", None)):
-        computing = f"computing: {{kind: work, file: {path}, start: {start}}}\n"
-        fleet.write_text(FLEET + computing)
-        assert command(app, "--overwrite") == 0
-        run = open_run(app.parent / "run")
-        assert run.manifest["start"] == start
-        if seconds is None:
-            assert "start_s" not in run.participations
-            assert any("imports" in warning for warning in run.manifest["warnings"])
-        else:
-            assert run.participations["start_s"].tolist() == pytest.approx(seconds)
-    assert main(["verify", str(run.path)]) == 0
+    computing = f"computing: {{kind: work, file: {path}, start: %s}}\n"
+    fleet.write_text(FLEET + computing % "once")
+    once = run(app).participations["start_s"].tolist()
+    assert once == pytest.approx([3.0, 3.0] + [0.0] * 6)
+    fleet.write_text(FLEET + computing % "never")
+    played = run(app)
+    assert "start_s" not in played.participations
+    assert any("imports" in warning for warning in played.manifest["warnings"])
+    assert main(["verify", str(played.path)]) == 0
 
     write_work(work_file(law("0.5")), path)  # no start was measured
     capsys.readouterr()
-    assert command(app, "--overwrite", quiet=()) == 0
+    played = run(app, quiet=())
     assert "not charged: none was measured" in capsys.readouterr().out
-    run = open_run(app.parent / "run")
-    assert run.manifest["start"] is None
-    assert "start_s" not in run.participations
-    assert "without_starts_s" not in run.summary
+    assert played.manifest["start"] is None
+    assert "without_starts_s" not in played.summary
 
 
 def test_metered_computing_has_the_level_of_the_apps_own_work_file(app):
@@ -184,31 +177,27 @@ def test_metered_computing_has_the_level_of_the_apps_own_work_file(app):
     step = "net(torch.ones(samples, 64)).sum().backward()"
     body = code.read_text().replace("import numpy as np", "import torch")
     body = body.replace(
-        "    samples =", "    net = torch.nn.Linear(64, 64)\n    samples ="
+        "    samples", "    net = torch.nn.Linear(64, 64)\n    samples", 1
     )
-    body = re.sub(r"np\.sort\(.*\)", step, body)
-    code.write_text(body)
-    groups = [{"count": 2}]
+    code.write_text(re.sub(r"np\.sort\(.*\)", step, body))
+    job = {"folder": str(app), "overrides": {}, "groups": [{"count": 2}]}
     with Forge(app) as forge:
-        job = {"folder": str(app), "overrides": {}, "groups": groups, "counts": True}
-        messages, error = forge.play(job)
+        messages, error = forge.play({**job, "counts": True})
     assert error is None
-    counts = {spent.counted for _, spent, _ in messages}
-    (one,) = counts
+    (one,) = {spent.counted for _, spent, _ in messages}
     counted = [*one.training, *one.inference, one.parameters]
     plays = [LawPlay(play="2 nodes", messages=8, measured=0.25, fitted=0.25)]
-    fleet = app.parent / "fleet.yaml"
-    fleet.write_text(FLEET + "computing: metered\n")
-    assert command(app) == 0
-    alone = open_run(app.parent / "run")
-    assert [w for w in alone.manifest["warnings"] if "seconds are relative" in w]
+    (app.parent / "fleet.yaml").write_text(FLEET + "computing: metered\n")
+    relative = "seconds are relative"
+    assert [w for w in run(app).manifest["warnings"] if relative in w]
     write_work(work_file(law("9", counted=counted, plays=plays)), app / "a.work.yaml")
-    assert command(app, "--overwrite") == 0
-    run = open_run(app.parent / "run")
-    assert run.participations["training_s"].tolist() == pytest.approx([0.5] * 8)
-    assert "start_s" not in run.participations
-    assert not [w for w in run.manifest["warnings"] if "seconds are relative" in w]
-    assert main(["validate", str(app.parent / "run" / "scenario.yaml")]) == 0
+    for epochs in (2, 4):
+        played = run(app, "--run-config", f"local-epochs={epochs}")
+        charged_s = played.participations["training_s"].tolist()
+        assert charged_s == pytest.approx([0.25 * epochs] * 8)
+    assert "start_s" not in played.participations
+    assert not [w for w in played.manifest["warnings"] if relative in w]
+    assert main(["validate", str(played.path / "scenario.yaml")]) == 0
 
 
 def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, capsys):
@@ -216,17 +205,13 @@ def test_the_default_is_the_apps_own_work_file_and_else_names_the_command(app, c
     said = capsys.readouterr().err
     assert f"`simfed flower measure {app} --nodes 2` measures it once" in said
     assert said.count("\n") == 1
-    assert command(app, "--overwrite", "--set", "clients[0].count=300") == 1
+    assert command(app, "--set", "clients[0].count=300") == 1
     assert f"`simfed flower measure {app} --nodes 20`" in capsys.readouterr().err
     write_work(work_file(law("1.5")), app / "app.work.yaml")
-    assert command(app, "--overwrite") == 0
-    assert read(app, "summary.json")["simulated_s"] == pytest.approx(4 * 3)
+    assert run(app).summary["simulated_s"] == pytest.approx(4 * 3)
     write_work(work_file(law("1.5")), app / "other.work.yaml")
-    assert command(app, "--overwrite") == 2
-    assert (
-        "more than one work file, expected one of them as --work"
-        in capsys.readouterr().err
-    )
+    assert command(app) == 2
+    assert "more than one work file, expected one of" in capsys.readouterr().err
 
 
 def test_an_app_of_questions_alone_is_not_played_for_nothing(app, capsys):
@@ -234,20 +219,19 @@ def test_an_app_of_questions_alone_is_not_played_for_nothing(app, capsys):
     sees.
     """
     code = next(app.rglob("apps.py"))
-    asks = (
-        code.read_text()
-        .replace("client.train", "client.query")
-        .replace('"train"', '"query"')
+    code.write_text(
+        re.sub(
+            r'client\.train|"train"',
+            lambda found: found[0].replace("train", "query"),
+            code.read_text(),
+        )
     )
-    code.write_text(asks)
     assert command(app) == 1
     said = capsys.readouterr().err
     assert "a message of type query cannot be charged 0 s" in said
     assert f"`simfed flower measure {app} --nodes 2` measures it once" in said
-    assert command(app, "--overwrite", "--set", "computing=metered") == 0
-    assert any(
-        "query was charged 0 s" in w for w in read(app, "manifest.json")["warnings"]
-    )
+    warnings = run(app, "--set", "computing=metered").manifest["warnings"]
+    assert any("query was charged 0 s" in warning for warning in warnings)
 
 
 def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
@@ -259,20 +243,20 @@ def test_a_kind_that_was_not_measured_ends_the_run_with_a_sentence(app, capsys):
         f"{path}: got 'train', expected a kind of message that was measured: evaluate"
     ) in said
     write_work(work_file(law("0.1 * rows")), path)
-    assert command(app, "--work", str(path), "--overwrite") == 2
+    assert command(app, "--work", str(path)) == 2
     assert "got 'rows', expected a value that is there" in capsys.readouterr().err
-    assert command(app, "--work", str(app.parent / "none.yaml"), "--overwrite") == 2
+    assert command(app, "--work", str(app.parent / "none.yaml")) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 
 def test_messages_scatter_as_they_did_where_a_device_has_no_noise_of_its_own(app):
     path = app.parent / "my.work.yaml"
     write_work(work_file(law("1", scatter={"log_sd": 0.2})), path)
-    assert command(app, "--work", str(path)) == 0
-    first = read(app, "summary.json")["simulated_s"]
+    first, again = (
+        run(app, "--work", str(path)).summary["simulated_s"] for _ in range(2)
+    )
     assert first != pytest.approx(8.0, rel=0.01)
-    assert command(app, "--work", str(path), "--overwrite") == 0
-    assert read(app, "summary.json")["simulated_s"] == first
+    assert again == first
 
 
 def test_declared_seconds_go_by_action_stage_or_type_and_values_may_be_missing(
@@ -366,20 +350,14 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert work.busy < 0.05
     assert train.names == {"num_examples", "local_epochs"}
     assert work.imports > 0
-    assert command(app, "--run-config", "local-epochs=6 num-server-rounds=1") == 0
-    charged_s = open_run(app.parent / "run").participations["training_s"].sum()
-    assert (
-        command(
-            app, "--run-config", ("local-epochs=2 num-server-rounds=1"), "--overwrite"
-        )
-        == 0
+    long, short = (
+        run(app, "--run-config", f"local-epochs={epochs} num-server-rounds=1")
+        for epochs in (6, 2)
     )
-    assert not [
-        w for w in read(app, "manifest.json")["warnings"] if "code has changed" in w
-    ]
-    shorter = open_run(app.parent / "run").participations
-    assert charged_s / shorter["training_s"].sum() == pytest.approx(3, rel=0.01)
-    assert (shorter["start_s"] > 0).all()  # each message starts a node
+    assert not [w for w in short.manifest["warnings"] if "code has changed" in w]
+    charged_s = [played.participations["training_s"].sum() for played in (long, short)]
+    assert charged_s[0] / charged_s[1] == pytest.approx(3, rel=0.01)
+    assert (short.participations["start_s"] > 0).all()  # each message starts a node
     assert main(["flower", "measure", str(app)]) == 2
     assert "there is a work file already" in capsys.readouterr().err
 
@@ -412,7 +390,5 @@ def test_an_app_that_does_not_run_is_said_once(app, capsys):
     assert main(["flower", "measure", str(app), "--out", nowhere]) == 2
     assert capsys.readouterr().err.count("\n") == 1  # before any play
     assert main(["flower", "measure", str(app), "--run-config", "local-epochs"]) == 2
-    assert (
-        "--run-config: got 'local-epochs', expected key=value pairs"
-        in capsys.readouterr().err
-    )
+    said = capsys.readouterr().err
+    assert "--run-config: got 'local-epochs', expected key=value pairs" in said

@@ -11,17 +11,11 @@ import numpy as np
 import pytest
 
 from simfed import InputError, InputErrors
-from simfed.device import DeviceSpec, build_processor, load_profile
 from simfed.flower import (
     COUNT,
     SIZE,
-    HostSpent,
     Kernel,
-    LawPlay,
-    PassSum,
-    Price,
     Visible,
-    WorkCount,
     WorkFile,
     fit_kinds,
     load_work,
@@ -29,9 +23,7 @@ from simfed.flower import (
 )
 from simfed.flower.laws import MessageRow
 from simfed.ground import read_arithmetic
-from simfed.scenario import Computing
 
-KERNEL = Kernel(parameters=61706, flops=2263920.0, seconds=0.002)
 CONFIG = {"local-epochs": 1, "batch-size": 32, "learning-rate": 0.1, "model": "small"}
 PLAYS = [
     (4, {}),
@@ -51,9 +43,7 @@ def seconds(samples, epochs, batch):
     return 0.01 + epochs * (2e-4 * samples + 3e-3 * np.ceil(samples / batch))
 
 
-def played(
-    cost=seconds, *, metric="num-examples", kind="train", texts=None, scatter=0.03
-):
+def played(cost=seconds, *, kind="train", texts=(), scatter=0.03):
     """The messages of all plays, each of three on every node."""
     rng, rows = np.random.default_rng(1), []
     for number, (nodes, changes) in enumerate(PLAYS):
@@ -62,18 +52,15 @@ def played(
             samples = 800 // nodes + 10 * client
             nominal_s = cost(samples, config["local-epochs"], config["batch-size"])
             for turn in range(3):
-                reply = {metric: samples, "train-loss": rng.random()}
-                visible = Visible(
-                    kind, {**(texts or {}), "server-round": turn}, reply, 5e4, 5e4
+                reply = {"num-examples": samples, "train-loss": rng.random()}
+                told = {**dict(texts), "server-round": turn}
+                visible = Visible(kind, told, reply, 5e4, 5e4)
+                work_s = nominal_s * np.exp(scatter * rng.standard_normal())
+                work_s += 0.5 * (not turn)
+                one = MessageRow(
+                    number, visible, config, nodes, work_s, 0.0, not turn, turn
                 )
-                work_s = nominal_s * np.exp(scatter * rng.standard_normal()) + (
-                    0.5 if not turn else 0
-                )
-                rows.append(
-                    MessageRow(
-                        number, visible, config, nodes, work_s, 0.0, not turn, turn
-                    )
-                )
+                rows.append(one)
     return rows
 
 
@@ -106,12 +93,11 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to(cost, off):
     (law,) = fit_kinds(played(cost, scatter=off))
     assert law.error.median < 0.04
     assert law.error.held_out < 0.05
-    price = read_arithmetic(law.seconds)
-    for samples, epochs, batch in ((100, 1, 32), (400, 2, 16), (150, 4, 8)):
-        names = ("num-examples", "local-epochs", "batch-size", "nodes")
-        values = dict(zip(names, (samples, epochs, batch, 6), strict=True))
-        expected = pytest.approx(cost(samples, epochs, batch), rel=5 * off)
-        assert price(values) == expected
+    names = "num_examples", "local_epochs", "batch_size"
+    for sizes in ((100, 1, 32), (400, 2, 16), (150, 4, 8)):
+        values = dict(zip(names, sizes, strict=True))
+        charged_s = read_arithmetic(law.seconds)({**values, "nodes": 6})
+        assert charged_s == pytest.approx(cost(*sizes), rel=5 * off)
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
     assert np.log(law.noise.quantiles).std() == pytest.approx(off, rel=0.3)
@@ -289,28 +275,20 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
     A date, which is new every time, does not.
     """
     rows = [
-        *played(lambda *_: 0.001, kind="query", texts={"stage": "setup"}),
-        *played(lambda *_: 0.1, kind="query", texts={"stage": "unmask"}),
+        *played(lambda *_: 0.001, kind="query", texts=[("stage", "setup")]),
+        *played(lambda *_: 0.1, kind="query", texts=[("stage", "unmask")]),
         *played(lambda *_: 0.3, kind="train.sum"),
     ]
     dated = [
         replace(r, visible=Visible("evaluate", {"at": str(n)}, r.visible.reply))
         for n, r in enumerate(rows[:40])
     ]
-    laws = {law.title: law for law in fit_kinds([*rows, *dated])}
-    assert set(laws) == {
-        "query with stage 'setup'",
-        "query with stage 'unmask'",
-        "train.sum",
-        "evaluate",
-    }
-    for title, expected in (
-        ("query with stage 'setup'", 0.001),
-        ("query with stage 'unmask'", 0.1),
-    ):
-        assert read_arithmetic(laws[title].seconds)({}) == pytest.approx(
-            expected, rel=0.1
-        )
+    laws = {law.title: law.seconds for law in fit_kinds([*rows, *dated])}
+    stages = {"query with stage 'setup'": 0.001, "query with stage 'unmask'": 0.1}
+    assert set(laws) == {*stages, "train.sum", "evaluate"}
+    for title, expected in stages.items():
+        constant = read_arithmetic(laws[title])({})
+        assert constant == pytest.approx(expected, rel=0.1)
 
 
 def test_a_number_of_unlike_nodes_sizes_their_messages():
@@ -351,7 +329,7 @@ def work():
     return WorkFile(
         app="tiny",
         digest="0",
-        kernel=KERNEL,
+        kernel=Kernel(parameters=61706, flops=2263920.0, seconds=0.002),
         imports=1.5,
         run_config={
             "local-epochs": [1, 2],
@@ -363,22 +341,6 @@ def work():
         nodes=[4, 8],
         kinds=fit_kinds(played()),
     )
-
-
-def prices(work, config=None, *, start="never", profile="x86-2core-vm"):
-    config = {**CONFIG, **(config or {})}
-    computing = Computing.model_construct(kind="work", start=start)
-    charged, said = Price(computing, config, 6, work), work.list_doubts(config, start)
-    processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
-    visible = Visible("train", {}, {"num-examples": 150.0}, 5e4, 5e4)
-
-    def price(visible=visible):
-        spent = HostSpent(WorkCount(), 0.0)
-        charge, doubts = charged.price_message(visible, 0, spent, processor)
-        said.extend(doubts)
-        return charge
-
-    return price, said
 
 
 def test_a_work_file_is_read_as_it_was_written(work, tmp_path):
@@ -410,17 +372,6 @@ def test_a_work_file_that_is_wrong_is_said_with_its_place(
         load_work(path)
 
 
-@pytest.mark.parametrize("profile", ["x86-2core-vm", "jetson-nano"])
-def test_seconds_are_scaled_by_what_a_profile_says_of_the_kernel(work, profile):
-    price, _ = prices(work, profile=profile)
-    law = read_arithmetic(work.kinds[0].seconds)
-    plain = law({"num-examples": 150, "local-epochs": 1, "batch-size": 32, "nodes": 6})
-    processor = build_processor(DeviceSpec(profile="p"), load_profile(profile))
-    assert price().work_s == pytest.approx(plain * KERNEL.factor(processor), rel=1e-9)
-    if profile == "x86-2core-vm":
-        assert KERNEL.factor(processor) == pytest.approx(0.00169486 / 0.002)
-
-
 def test_what_was_not_measured_is_said_and_not_guessed(work):
     settings = {
         "model": "large",
@@ -428,43 +379,12 @@ def test_what_was_not_measured_is_said_and_not_guessed(work):
         "num-server-rounds": 50,
         "depth": 9,
     }
-    price, said = prices(work, settings)
-    price()
-    assert [s for s in said if "settings" in s] == [
+    assert work.list_doubts(settings, "once") == [
         "what these settings change is not in the charges: model is 'large' here and "
         "was 'small' in all plays; depth is 9 here and was 2 or 4 in all plays (a size "
         "that is in no law)"
     ]
-    assert not [s for s in said if "outside" in s]
-    price(visible=Visible("train", {}, {"num-examples": 1000.0}, 5e4, 5e4))
-    assert [
-        s
-        for s in said
-        if "num_examples of train is outside of twice what was measured" in s
-    ]
-    with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
-        price(visible=Visible("evaluate", {}, {}))
-    with pytest.raises(InputError, match=r"a value that is there"):
-        price(visible=Visible("train", {}, {}))
-
-
-def test_metered_seconds_have_the_level_of_a_measured_play(work):
-    """Twice its FLOPs take what metered computing makes of them, times its level."""
-    device = build_processor(DeviceSpec(profile="p"), load_profile("x86-2core-vm"))
-    steps, parameters = PassSum(10.0, 4e9, 0.0), 1000
-    counted = [*steps, *PassSum(), float(parameters)]
-    plays = [LawPlay(play="4 nodes", messages=8, measured=0.2, fitted=0.2)]
-    kinds = [work.kinds[0].model_copy(update={"counted": counted, "plays": plays})]
-    metered = Computing.model_construct(kind="metered")
-    tied = Price(metered, CONFIG, 6, work.model_copy(update={"kinds": kinds}))
-
-    def charge(price, flops):
-        spent = HostSpent(WorkCount(PassSum(10, flops), parameters=parameters), 0.0)
-        return price.price_message(Visible("train"), 0, spent, device)[0].work_s
-
-    alone = Price(metered, CONFIG, 6)
-    assert charge(tied, 4e9) == pytest.approx(0.2 * KERNEL.factor(device))
-    ratio = charge(alone, 8e9) / charge(alone, 4e9)
-    assert charge(tied, 8e9) == pytest.approx(ratio * charge(tied, 4e9))
-    with pytest.raises(InputError, match=r"a kind of message that was measured: train"):
-        tied.price_message(Visible("query"), 0, HostSpent(WorkCount(), 0.0), device)
+    (law,) = work.kinds
+    assert law.list_doubts({"num_examples": 150.0}) == []
+    (doubt,) = law.list_doubts({"num_examples": 1000.0})
+    assert "num_examples of train is outside of twice what was measured" in doubt

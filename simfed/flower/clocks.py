@@ -217,11 +217,8 @@ def foreign_randomness(seed: int) -> Iterator[None]:
     PyTorch's is set where that is in use. Afterwards they are as they were.
     """
     torch = sys.modules.get("torch")
-    states = (
-        random.getstate(),
-        np.random.get_state(),  # noqa: NPY002
-        torch and torch.get_rng_state(),
-    )
+    own, numpys = random.getstate(), np.random.get_state()  # noqa: NPY002
+    torchs = torch and torch.get_rng_state()
     random.seed(seed)
     np.random.seed(seed & 0xFFFFFFFF)  # noqa: NPY002
     if torch is not None:
@@ -229,7 +226,7 @@ def foreign_randomness(seed: int) -> Iterator[None]:
     try:
         yield
     finally:
-        random.setstate(states[0])
-        np.random.set_state(states[1])  # noqa: NPY002
+        random.setstate(own)
+        np.random.set_state(numpys)  # noqa: NPY002
         if torch is not None:
-            torch.set_rng_state(states[2])
+            torch.set_rng_state(torchs)

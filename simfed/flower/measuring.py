@@ -12,6 +12,7 @@ from __future__ import annotations
 import csv
 import statistics
 import tempfile
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -128,10 +129,10 @@ def measure(
 
 def _list_values(configs: Sequence[Mapping[str, Plain]]) -> dict[str, list[Plain]]:
     """Return every value that each setting had in plays, as they came."""
-    values: dict[str, dict[Plain, None]] = {}
+    values: dict[str, dict[Plain, None]] = defaultdict(dict)
     for config in configs:
         for name, value in config.items():
-            values.setdefault(name, {})[value] = None
+            values[name][value] = None
     return {name: list(seen) for name, seen in values.items()}
 
 

@@ -60,6 +60,9 @@ if TYPE_CHECKING:
 HOST_TIMEOUT_S = 600.0
 """An app that gives no sign for so long is given up."""
 
+_TELL_EVERY_S = 10.0
+"""The least host seconds between two lines of progress."""
+
 AnyFleet = FleetFile | str | os.PathLike[str] | Mapping[str, Any]
 
 
@@ -208,23 +211,17 @@ def run_folder(
     from simfed.flower.loading import load, read_stated_nodes
 
     fleet, source = _load_fleet(fleet, source)
-    fleet = _choose_computing(fleet, Path(app))
+    folder = Path(app)
+    fleet = _choose_computing(fleet, folder)
     overrides = {**(fleet.app.run_config if fleet.app else {}), **(run_config or {})}
     fleet = fleet.model_copy(update={"app": App.model_construct(folder=str(app))})
-    origin = {"folder": Path(app).resolve().name, "digest": digest_folder(Path(app))}
+    origin = {"folder": folder.resolve().name, "digest": digest_folder(folder)}
     with load(app, overrides) as (server_app, client_app, config):
-        notes = _compare_sizes(
-            Path(app), read_stated_nodes(Path(app)), fleet.client_count
-        )
+        notes = _compare_sizes(folder, read_stated_nodes(folder), fleet.client_count)
         if fleet.charged.file is not None:
-            notes += _compare_code(Path(app), fleet.charged.file)
-        options |= {
-            "source": source,
-            "run_config": config,
-            "app": origin,
-            "notes": notes,
-        }
-        return run(server_app, client_app, fleet, out, **options)
+            notes += _compare_code(folder, fleet.charged.file)
+        own: dict[str, Any] = {"source": source, "run_config": config, "app": origin}
+        return run(server_app, client_app, fleet, out, notes=notes, **own, **options)
 
 
 def _compare_sizes(folder: Path, stated: Sequence[int], nodes: int) -> list[str]:
@@ -353,17 +350,13 @@ def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     return config
 
 
-def _make_progress_printer(every_wall_s: float = 10.0) -> Progress:
-    """Return what prints a line about an exchange on standard error.
-
-    Args:
-        every_wall_s: the least host seconds between two lines.
-    """
+def _make_progress_printer() -> Progress:
+    """Return what prints a line about an exchange on standard error, now and then."""
     printed_wall_s = time.monotonic()
 
     def print_line(exchange: int, simulated_s: float, accuracy: float | None) -> None:
         nonlocal printed_wall_s
-        if time.monotonic() - printed_wall_s < every_wall_s:
+        if time.monotonic() - printed_wall_s < _TELL_EVERY_S:
             return
         printed_wall_s = time.monotonic()
         line = f"exchange {exchange}  simulated {format_duration(simulated_s)}"

@@ -170,12 +170,11 @@ class ForeignThread:
         """Run one piece of code after another, each when it comes."""
         with thread_clock(self._clock):
             while True:
-                said: object = None
                 code = self._theirs.get()
                 if self._stopped:
                     return
                 try:
-                    said = CodeResult(code())
+                    said: object = CodeResult(code())
                 except ThreadEnd:
                     return
                 except BaseException as error:

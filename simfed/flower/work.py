@@ -11,7 +11,7 @@ import os
 import pickle
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import NoReturn
 
 from flwr.app import Context, Message, RecordDict
@@ -52,9 +52,9 @@ class Call:
     seed: int
     """The seed of the global generators during the call."""
     reply_id: str
-    node_config: Mapping[str, Plain] = field(default_factory=dict)
+    node_config: Mapping[str, Plain]
     """The fleet's configuration of the node, beside its partition and their number."""
-    start_s: float = 0.0
+    start_s: float
     """The instant at which the node begins with the message, as its clock shows it."""
 
 

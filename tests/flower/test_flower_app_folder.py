@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 import sys
@@ -63,23 +62,26 @@ def app(tmp_path, request):
 
 
 def command(app, *more):
-    fleet, out = str(app.parent / "fleet.yaml"), str(app.parent / "run")
-    return main(
-        ["flower", "run", str(app), "--fleet", fleet, "--out", out, "--quiet", *more]
-    )
+    words = ["--fleet", str(app.parent / "fleet.yaml"), "--overwrite", "--quiet"]
+    out = str(app.parent / "run")
+    return main(["flower", "run", str(app), "--out", out, *words, *more])
+
+
+def run(app, *more):
+    """The run of a command that ends well."""
+    assert command(app, *more) == 0
+    return open_run(app.parent / "run")
 
 
 def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys):
-    assert command(app, "--run-config", "times=3") == 0
-    run = str(app.parent / "run")
-    assert main(["verify", run]) == 0
-    assert main(["report", run, "--out", str(app.parent / "page.html")]) == 0
-    assert main(["timeline", run, "--out", str(app.parent / "timeline.svg")]) == 0
-    manifest = json.loads((app.parent / "run" / "manifest.json").read_text())
-    assert manifest["mode"] == "flower"
-    assert manifest["repeatable"] is True
-    summary = json.loads((app.parent / "run" / "summary.json").read_text())
-    assert (summary["rounds"], summary["simulated_s"]) == (3, 3.0)
+    played = run(app, "--run-config", "times=3")
+    path = str(played.path)
+    assert main(["verify", path]) == 0
+    assert main(["report", path, "--out", str(app.parent / "page.html")]) == 0
+    assert main(["timeline", path, "--out", str(app.parent / "timeline.svg")]) == 0
+    assert played.manifest["mode"] == "flower"
+    assert played.manifest["repeatable"] is True
+    assert (played.summary["rounds"], played.summary["simulated_s"]) == (3, 3.0)
 
 
 @pytest.mark.long
@@ -94,20 +96,12 @@ def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_
     draws = torch.randn(64, 64, requires_grad=True)
     print("drawn", float(draws.mm(torch.ones(64, 64)).sum()))
 """
-    code.write_text(
-        code.read_text().replace(
-            '    assert context.run_config["deep.er"]',
-            f"{work}\
-    assert context.run_config['deep.er']",
-        )
-    )
+    code.write_text(code.read_text().replace("    assert", f"{work}    assert", 1))
     fleet, out = app.parent / "fleet.yaml", app.parent / "run"
     fleet.write_text(FLEET.partition("computing")[0])
-    simfed = [sys.executable, "-m", "simfed", "flower", "run"]
+    simfed = [sys.executable, "-m", "simfed", "flower", "run", "--no-figures"]
     command = [*simfed, app, "--fleet", fleet, "--out", out]
-    done = subprocess.run(
-        [*command, "--no-figures"], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     drawn = [line for line in done.stdout.splitlines() if line.startswith("drawn")]
     assert len(drawn) == len(set(drawn)) == 4
@@ -117,8 +111,7 @@ def test_an_app_that_imports_pytorch_in_its_first_message_is_counted_and_seeded_
 
 
 def test_what_is_measured_is_not_repeatable_and_the_run_says_so(app):
-    assert command(app, "--set", "computing={kind: measured, speed: 0.5}") == 0
-    manifest = json.loads((app.parent / "run" / "manifest.json").read_text())
+    manifest = run(app, "--set", "computing={kind: measured, speed: 0.5}").manifest
     assert manifest["repeatable"] is False
     assert "another run takes another time" in manifest["warnings"][-1]
 
@@ -166,24 +159,16 @@ def test_an_app_that_cannot_be_loaded_is_said(app, capsys, file, change, sentenc
 
 def test_a_key_that_the_app_does_not_have_is_said(app, capsys):
     assert command(app, "--run-config", "tims=3") == 2
-    assert (
-        "--run-config: got 'tims', expected a key of the app's configuration: times or "
-        "deep.er" in (capsys.readouterr().err)
-    )
+    allowed = "expected a key of the app's configuration: times or deep.er"
+    assert f"--run-config: got 'tims', {allowed}" in capsys.readouterr().err
 
 
 def test_the_example_runs(tmp_path, capsys):
-    folder = ROOT / "scenarios" / "flower"
-    arguments = [
-        "flower",
-        "run",
-        str(folder / "digits"),
-        "--fleet",
-        str(folder / "phones.yaml"),
-    ]
-    arguments += ["--run-config", "num-server-rounds=1", "--out", str(tmp_path / "run")]
-    assert main([*arguments, "--quiet", "--no-figures"]) == 0
-    assert main(["verify", str(tmp_path / "run")]) == 0
+    folder, out = ROOT / "scenarios" / "flower", str(tmp_path / "run")
+    words = f"{folder}/digits --fleet {folder}/phones.yaml --quiet --no-figures --out"
+    rounds = ["--run-config", "num-server-rounds=1"]
+    assert main(["flower", "run", *words.split(), out, *rounds]) == 0
+    assert main(["verify", out]) == 0
 
 
 STUDY = """
@@ -196,38 +181,41 @@ compare: {arms: app.run_config.times}
 """
 
 
+def study(app, text=STUDY):
+    """The exit code of a study in a folder of its name."""
+    path, out = app.parent / "study.yaml", str(app.parent / "study")
+    path.write_text(text)
+    words = ["--jobs", "1", "--allow-plugins", "--quiet"]
+    return main(["study", "run", str(path), "--out", out, *words])
+
+
 def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
-    (app.parent / "study.yaml").write_text(STUDY)
-    study, out = str(app.parent / "study.yaml"), app.parent / "study"
-    words = ["--jobs", "1", "--allow-plugins"]
-    assert main(["study", "run", study, "--out", str(out), *words]) == 0
+    assert study(app) == 0
+    out = app.parent / "study"
     played = simfed.load_study(out)
     assert list(played.summary["status"]) == ["finished"] * 4
     assert played.rounds.groupby("address").size().tolist().count(3) == 2
     assert played.verdicts
-    entry, run = next(
-        (entry, run)
-        for entry, run in played.finished
+    ((entry, one),) = (
+        (entry, one)
+        for entry, one in played.finished
         if entry["seed"] == 2 and entry["values"]["app.run_config.times"] == 3
     )
-    assert run.manifest["app"]["run_config"]["times"] == 3
-    assert command(app, "--run-config", "times=3", "--seed", "2") == 0
-    assert open_run(app.parent / "run").fingerprint == run.fingerprint
+    assert one.manifest["app"]["run_config"]["times"] == 3
+    alone = run(app, "--run-config", "times=3", "--seed", "2")
+    assert alone.fingerprint == one.fingerprint
     assert main(["verify", str(out / "runs" / entry["address"])]) == 0
 
 
 def test_a_study_by_a_work_file_that_is_not_there_is_one_sentence(app, capsys):
     priced = "set: {app: app, computing: {kind: work, file: gone.work.yaml}}"
-    (app.parent / "study.yaml").write_text(STUDY.replace("set: {app: app}", priced))
-    study, out = str(app.parent / "study.yaml"), str(app.parent / "study")
-    assert main(["study", "run", study, "--out", out, "--allow-plugins"]) == 2
+    assert study(app, STUDY.replace("set: {app: app}", priced)) == 2
     said = capsys.readouterr().err
     assert said.count("\n") == 1
     assert f"{app.parent / 'gone.work.yaml'}: no such file" in said
 
 
 def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
-    (app.parent / "study.yaml").write_text(STUDY)
     code = next(app.rglob("apps.py"))
     right = code.read_text()
     wrong = (
@@ -235,50 +223,40 @@ def test_a_run_of_a_study_that_fails_is_told_and_tried_again(app, capsys):
         "   for _"
     )
     code.write_text(right.replace("for _", wrong, 1))
-    words = ["--jobs", "1", "--allow-plugins", "--quiet"]
-    study, out = str(app.parent / "study.yaml"), str(app.parent / "study")
-    arguments = ["study", "run", study, "--out", out, *words]
-    assert main(arguments) == 1
+    assert study(app) == 1
     said = capsys.readouterr().err
     assert "2 of 4 runs failed" in said
     assert "the server app raised OSError: no more" in said
     code.write_text(right)
-    assert main(arguments) == 0
-
-
-def test_a_run_whose_messages_all_failed_ends_with_status_1(app, capsys):
-    code = next(app.rglob("apps.py"))
-    missing = code.read_text().replace(
-        "    assert context", "    import no_such_module\n    assert context"
-    )
-    code.write_text(missing)
-    assert command(app) == 1
-    said = capsys.readouterr().err
-    assert "all 4 messages failed: node 0 raised ModuleNotFoundError: No module" in said
-    assert open_run(app.parent / "run").participations["outcome"].eq("failed").all()
+    assert study(app) == 0
 
 
 @pytest.mark.parametrize(
-    ("nodes", "sentence"),
+    ("line", "nodes", "sentence"),
     [
         (
+            "import no_such_module",
+            "grid.get_node_ids()",
+            "all 4 messages failed: node 0 raised ModuleNotFoundError: No module",
+        ),
+        (
+            "raise SystemExit(3)",
             "grid.get_node_ids()",
             "all 2 messages failed or came to nothing: node 0 ended its process",
         ),
         (
+            "raise SystemExit(3)",
             "_wait_for_one(grid)",
             "waits for more than 0 nodes waits for ever; on 2 more the app has ended "
             "its process",
         ),
     ],
 )
-def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(
-    app, capsys, nodes, sentence
+def test_a_run_whose_messages_all_came_to_nothing_ends_with_status_1(
+    app, capsys, line, nodes, sentence
 ):
     code = next(app.rglob("apps.py"))
-    ends = code.read_text().replace(
-        "    assert context", "    raise SystemExit(3)\n    assert context"
-    )
+    ends = code.read_text().replace("    assert", f"    {line}\n    assert")
     code.write_text(ends.replace("grid.get_node_ids()", nodes) + WAITING)
     assert command(app) == 1
     assert sentence in capsys.readouterr().err
@@ -286,19 +264,13 @@ def test_a_run_whose_nodes_have_all_ended_ends_with_status_1(
 
 def test_a_fleet_of_another_size_than_the_app_names_is_said(app):
     project = app / "pyproject.toml"
-    federations = (
-        "[tool.flwr.federations]\ndefault = 'local'\n[tool.flwr.federations.local]\n"
-    )
-    project.write_text(
-        project.read_text() + federations + "options.num-supernodes = 10\n"
-    )
-    assert command(app) == 0
-    first = open_run(app.parent / "run").manifest["warnings"][0]
+    federations = "[tool.flwr.federations]\ndefault = 'local'\n"
+    federations += "local.options.num-supernodes = 10\n"
+    project.write_text(project.read_text() + federations)
+    first, *_ = run(app).manifest["warnings"]
     assert first.startswith(f"{project} has num-supernodes = 10, the fleet 2 nodes")
-    assert command(app, "--overwrite", "--set", "clients[0].count=10") == 0
-    assert not [
-        w for w in open_run(app.parent / "run").manifest["warnings"] if "num-super" in w
-    ]
+    warnings = run(app, "--set", "clients[0].count=10").manifest["warnings"]
+    assert not [warning for warning in warnings if "num-super" in warning]
 
 
 def test_a_run_of_an_app_does_not_resume_and_says_why(app, capsys):
@@ -315,19 +287,12 @@ def test_the_apps_of_a_checkout_are_played_one_by_one(app, capsys, monkeypatch):
     from flower_originals import main as play_originals
 
     checkout, out = app.parent / "flower", app.parent / "out"
-    (checkout / "examples").mkdir(parents=True)
     shutil.copytree(app, checkout / "examples" / "good")
     broken = shutil.copytree(app, checkout / "examples" / "broken")
     code = next(broken.rglob("apps.py"))
     code.write_text("import no_such_module\n" + code.read_text())
-    arguments = [
-        str(checkout),
-        "--fleet",
-        str(app.parent / "fleet.yaml"),
-        "--out",
-        str(out),
-    ]
-    assert play_originals([*arguments, "--compare"]) == 1
+    words = f"{checkout} --fleet {app.parent}/fleet.yaml --out {out} --compare"
+    assert play_originals(words.split()) == 1
     bad, good = (out / "apps.csv").read_text().splitlines()[1:]
     assert good.startswith("examples/good,finished,2.0,")
     # replies, and by how much they differ from Flower's engine

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 import subprocess
 import sys
 import threading
@@ -152,20 +150,12 @@ def test_threads_of_the_app_work_for_it(charge):
 
 
 def test_a_child_that_lives_on_is_read_while_it_works():
-    child = subprocess.Popen(
-        [
-            sys.executable,
-            "-S",
-            "-c",
-            (f"import time\n{BUSY}\nprint(flush=True)\ntime.sleep(60)"),
-        ],
-        stdout=subprocess.PIPE,
-    )
-    try:
+    code = f"import time\n{BUSY}\nprint(flush=True)\ntime.sleep(60)"
+    command = [sys.executable, "-S", "-c", code]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as child:
         before_s = read_children_s()
         child.stdout.read(1)
-        assert child.pid in list_children()
-        assert 0.1 < read_children_s() - before_s < 0.6
-    finally:
-        os.kill(child.pid, signal.SIGKILL)
-        child.communicate()
+        children, worked_s = list_children(), read_children_s() - before_s
+        child.kill()
+    assert child.pid in children
+    assert 0.1 < worked_s < 0.6

@@ -29,28 +29,31 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
 ):
     from flwr.supercore.inflatable.inflatable_object import get_all_nested_objects
 
-    sizes = {}
+    sizes = []
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
         message = to(node, payload(size=1000))
-        (reply,) = grid.send_and_receive([message])
-        for way, one in (("down", message), ("up", reply)):
-            sizes[way] = sum(
-                len(inner.deflate()) for inner in get_all_nested_objects(one).values()
-            )
+        for one in (message, *grid.send_and_receive([message])):
+            parts = get_all_nested_objects(one).values()
+            sizes.append(sum(len(part.deflate()) for part in parts))
 
     link = {"up": "8 kbps", "down": "16 kbps", "latency": "10 ms"}
     run = play(main, fleet({"link": link}), tmp_path)
     (row,) = run.participations.itertuples()
-    assert (row.downlink_bytes, row.uplink_bytes) == (sizes["down"], sizes["up"])
-    assert sizes["down"] > 8000
-    assert row.downlink_s == pytest.approx(sizes["down"] / 2000 + 0.01, rel=1e-9)
-    assert row.uplink_s == pytest.approx(sizes["up"] / 1000 + 0.01, rel=1e-9)
-    assert row.training_s == 1.0
-    assert (
-        run.rounds["duration_s"].sum() == row.downlink_s + row.training_s + row.uplink_s
-    )
+    down, up = sizes
+    assert (row.downlink_bytes, row.uplink_bytes) == (down, up)
+    assert down > 8000
+    phases_s = row.downlink_s, row.training_s, row.uplink_s
+    expected = down / 2000 + 0.01, 1.0, up / 1000 + 0.01
+    assert phases_s == pytest.approx(expected, rel=1e-9)
+    assert run.rounds["duration_s"].sum() == sum(phases_s)
+
+
+def outcomes(run):
+    """Client → what became of its messages, in their order."""
+    parts = run.participations.sort_values("started_at_s")
+    return parts.groupby("client")["outcome"].apply(list).to_dict()
 
 
 def count(message, context):
@@ -66,9 +69,8 @@ def test_a_node_handles_one_message_after_another_and_keeps_its_state(tmp_path):
     replies = []
 
     def main(grid, context):
-        (node,) = grid.get_node_ids()
-        for reply in grid.send_and_receive([to(node), to(node), to(node)]):
-            replies.append(reply.content["metrics"]["v"])
+        asked = [to(node) for node in grid.get_node_ids() * 3]
+        replies.extend(r.content["metrics"]["v"] for r in grid.send_and_receive(asked))
 
     run = play(main, fleet({}), tmp_path, client(count))
     assert replies == [1, 2, 3]
@@ -84,22 +86,16 @@ def test_what_a_node_has_not_finished_it_does_not_know_of(tmp_path):
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
-        for _ in range(2):
+        for _ in range(3):
+            while not grid.get_node_ids():
+                time.sleep(10)
             (reply,) = grid.send_and_receive([to(node)])
-            seen.append(
-                reply.content["metrics"]["v"]
-                if reply.has_content()
-                else reply.error.code
-            )
-        seen.append(time.monotonic())
-        while not grid.get_node_ids():
-            time.sleep(10)
-        (reply,) = grid.send_and_receive([to(node)])
-        seen.append(reply.content["metrics"]["v"])
+            error = reply.error.code if reply.has_error() else None
+            seen.append((error or reply.content["metrics"]["v"], time.monotonic()))
 
     world = fleet({"availability": {"trace": str(trace)}})
     run = play(main, world, tmp_path, client(count))
-    assert seen == [1, ErrorCode.NODE_UNAVAILABLE, 61.5, 2]
+    assert seen == [(1, 1.0), (ErrorCode.NODE_UNAVAILABLE, 61.5), (2, 102.5)]
     assert run.participations["outcome"].tolist() == [
         "aggregated",
         "dropped",
@@ -123,28 +119,7 @@ def test_a_timeout_leaves_the_late_reply_to_be_pulled_later(tmp_path):
     # the query waited for the first message's end, and a reply is given once
     again = [ErrorCode.MESSAGE_UNAVAILABLE] * 2
     assert seen == [(0, 1.5), (2, 4.5), *again]
-    outcomes = run.participations.set_index(["client", "started_at_s"])[
-        "outcome"
-    ].to_dict()
-    assert outcomes == {
-        (0, 0.0): "aggregated",
-        (0, 1.0): "dropped",
-        (1, 0.0): "aggregated",
-    }
-
-
-def test_a_message_expires_by_its_ttl(tmp_path):
-    seen = []
-
-    def main(grid, context):
-        (node,) = grid.get_node_ids()
-        (reply,) = grid.send_and_receive([to(node, ttl=0.25)])
-        seen.append((reply.error.code, time.monotonic()))
-        time.sleep(2)
-
-    run = play(main, fleet({}), tmp_path)
-    assert seen == [(ErrorCode.MESSAGE_UNAVAILABLE, pytest.approx(0.25, abs=1e-6))]
-    assert run.participations["outcome"].tolist() == ["dropped"]
+    assert outcomes(run) == {0: ["aggregated", "dropped"], 1: ["aggregated"]}
 
 
 def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
@@ -154,11 +129,8 @@ def test_an_exception_on_a_node_comes_back_as_an_error(tmp_path):
     seen = []
 
     def main(grid, context):
-        replies = ask(grid)
-        seen.extend(
-            (reply.error.code, ("no data here") in reply.error.reason)
-            for reply in replies
-        )
+        errors = [reply.error for reply in ask(grid)]
+        seen.extend((error.code, "no data here" in error.reason) for error in errors)
 
     run = play(main, fleet(), tmp_path, client(fail))
     assert seen == [(ErrorCode.CLIENT_APP_RAISED_EXCEPTION, True)] * 2
@@ -175,43 +147,38 @@ def test_the_app_is_told_simulated_time_and_the_host_keeps_its_own(tmp_path):
     told = []
 
     def nap(message, context):
-        told.append(("node", time.monotonic()))
+        told.append(time.monotonic())
         time.sleep(0.5)
-        told.append(("node", time.monotonic()))
+        told.append(time.monotonic())
         return message.content
 
     def main(grid, context):
         began = time.time()
         time.sleep(3600)
         ask(grid)
-        told.append(("server", time.time() - began))
+        told.append(time.time() - began)
 
-    began = time.monotonic()
     run = play(main, fleet({}), tmp_path, client(nap))
-    assert time.monotonic() - began < 600
-    assert told[-3:] == [("node", 3600.0), ("node", 3600.5), ("server", 3601.5)]
+    assert told == [3600.0, 3600.5, 3601.5]
     assert run.participations["training_s"].tolist() == [1.5]
     assert (time.time, time.sleep, time.monotonic) == real
 
 
 def test_contents_are_those_of_when_they_were_sent(tmp_path):
-    values = []
+    replies, content = [], payload()
 
     def main(grid, context):
         (node,) = grid.get_node_ids()
-        content = payload(1.0)
         ids = []
         for value in (1.0, 2.0):
             content["metrics"]["v"] = value
             ids += grid.push_messages([to(node, content)])
         content["metrics"]["v"] = 3.0
         time.sleep(5)
-        values.extend(
-            reply.content["metrics"]["v"] for reply in grid.pull_messages(ids)
-        )
+        replies.extend(grid.pull_messages(ids))
 
     play(main, fleet({}), tmp_path)
-    assert values == [1.0, 2.0]
+    assert [reply.content["metrics"]["v"] for reply in replies] == [1.0, 2.0]
 
 
 def test_waiting_for_more_nodes_than_there_are_is_an_error_in_simulated_time(tmp_path):
@@ -221,11 +188,7 @@ def test_waiting_for_more_nodes_than_there_are_is_an_error_in_simulated_time(tmp
     def main(grid, context):
         FedAvg(min_available_nodes=5).start(grid, ArrayRecord(), num_rounds=1)
 
-    with pytest.raises(
-        RunFailed,
-        match=r"at .* s the server app has looked .* 2 nodes "
-        r"are all",
-    ):
+    with pytest.raises(RunFailed, match=r"at .* s the server app has looked .* 2 node"):
         play(main, fleet(), tmp_path)
 
 
@@ -290,11 +253,7 @@ def test_metrics_of_nodes_and_of_the_server_become_accuracy(tmp_path):
 
     def measure(message, context):
         first = context.node_config["partition-id"] == 0
-        values = {
-            "num-examples": 3 if first else 1,
-            "eval_acc": float(first),
-            "loss": 2.0,
-        }
+        values = {"num-examples": 1 + 2 * first, "eval_acc": float(first), "loss": 2.0}
         return RecordDict({"metrics": MetricRecord(values)})
 
     run = play(main, fleet(), tmp_path, client(measure))
@@ -353,9 +312,14 @@ def test_a_reply_that_was_waited_for_is_taken_before_it_expires(tmp_path):
         ids = grid.push_messages([to(quick, ttl=2.0)])
         time.sleep(3)
         seen.append([reply.error.code for reply in grid.pull_messages(ids)])
+        (reply,) = grid.send_and_receive([to(quick, ttl=0.25)])
+        seen.append([reply.error.code, time.monotonic()])
+        time.sleep(2)
 
-    play(main, fleet({}, SLOW), tmp_path)
-    assert seen == [([True, True], 4.0), [ErrorCode.MESSAGE_UNAVAILABLE]]
+    run = play(main, fleet({}, SLOW), tmp_path)
+    gone, expired_at_s = ErrorCode.MESSAGE_UNAVAILABLE, pytest.approx(7.25, abs=1e-6)
+    assert seen == [([True, True], 4.0), [gone], [gone, expired_at_s]]
+    assert outcomes(run) == {0: ["aggregated", *["dropped"] * 2], 1: ["aggregated"]}
 
 
 def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
@@ -373,9 +337,8 @@ def test_nodes_that_come_and_go_are_those_that_the_grid_lists(tmp_path):
         (reply,) = grid.send_and_receive([to(everybody[0])])
         seen.append((reply.error.code, time.monotonic()))
 
-    run = play(
-        main, fleet({"count": 3, "availability": {"trace": str(trace)}}), tmp_path
-    )
+    world = fleet({"count": 3, "availability": {"trace": str(trace)}})
+    run = play(main, world, tmp_path)
     assert seen == [2, 3, 2, (ErrorCode.NODE_UNAVAILABLE, 21.0)]
     assert len(run.participations) == 0
 
@@ -393,20 +356,6 @@ def test_work_on_nodes_can_fail_and_the_server_waits_in_vain(tmp_path):
     assert run.rounds["finished_at_s"].tolist() == [30.0, 60.0, 90.0, 120.0]
 
 
-def test_foreign_code_that_still_computes_is_ended_with_the_run(tmp_path):
-    """A thread that goes on when Python ends would abort the process."""
-
-    def work(message, context):
-        began.append(threading.current_thread())
-        while True:
-            pass
-
-    began: list[threading.Thread] = []
-    with pytest.raises(RunFailed, match=r"has not come back"):
-        play(ask_all, fleet(), tmp_path, client(work), host_timeout_s=1.0)
-    assert not began[0].is_alive()
-
-
 # ---- nothing is free in silence ------------------------------------------------------
 
 
@@ -416,25 +365,20 @@ def busy(message, context):
     return message.content
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+def fail_busily(message, context):
+    raise ValueError(busy(message, context) and "no data here")
+
+
+@pytest.mark.parametrize(("work", "workers"), [(busy, 1), (busy, 2), (fail_busily, 1)])
 def test_measured_seconds_are_the_hosts_though_the_app_is_told_simulated_time(
-    tmp_path, workers
+    tmp_path, work, workers
 ):
     measured = {"kind": "measured", "speed": 1000.0}
     world = fleet(computing=measured, server={"computing": measured})
-    run = play(ask_all, world, tmp_path, client(busy), workers=workers)
+    run = play(ask_all, world, tmp_path, client(work), workers=workers)
     assert (run.participations["training_s"] > 0.1).all()
     assert (run.rounds["server_s"] > 0.1).all()
     assert not [sentence for sentence in run.manifest["warnings"] if "0 s" in sentence]
-
-
-def test_measured_seconds_of_an_app_that_raises_are_charged(tmp_path):
-    def fail(message, context):
-        raise ValueError(busy(message, context) and "no data here")
-
-    world = fleet(computing={"kind": "measured", "speed": 1000.0})
-    run = play(ask_all, world, tmp_path, client(fail))
-    assert (run.participations["training_s"] > 0.1).all()
 
 
 @pytest.mark.parametrize("kind", ["train", "evaluate"])
@@ -442,19 +386,15 @@ def test_work_that_metered_computing_cannot_see_ends_the_run(tmp_path, kind):
     def main(grid, context):
         ask(grid, kind)
 
-    with pytest.raises(
-        RunFailed, match=f"type {kind} cannot be charged 0 s: it does nothing"
-    ):
+    refused = f"type {kind} cannot be charged 0 s: it does nothing"
+    with pytest.raises(RunFailed, match=refused):
         play(main, fleet(computing="metered"), tmp_path)
 
 
 def test_a_price_that_comes_to_nothing_ends_the_run(tmp_path):
     computing = {"kind": "declared", "seconds": {"train": "0.5 * v"}}
-    with pytest.raises(
-        InputError,
-        match=r"more than 0 s .* '0.5 \* v' comes to "
-        r"0.*train: 0 s",
-    ):
+    refused = r"more than 0 s .* '0.5 \* v' comes to 0.*train: 0 s"
+    with pytest.raises(InputError, match=refused):
         play(ask_all, fleet(computing=computing), tmp_path)
     computing = {"kind": "declared", "seconds": {"train": "0 s"}}
     run = play(ask_all, fleet(computing=computing), tmp_path / "free")
@@ -498,7 +438,7 @@ def test_what_is_sent_and_forgotten_is_no_waste(tmp_path):
     def main(grid, context):
         nodes = grid.get_node_ids()
         for turn in range(3):
-            asked = grid.send_and_receive([to(node, kind="query") for node in nodes])
+            asked = ask(grid, "query")
             applied.append([reply.content["metrics"]["v"] for reply in asked])
             grid.push_messages(
                 [to(nodes[0], payload(13.0 if turn == 1 else 0.0)), to(nodes[1])]
@@ -510,10 +450,9 @@ def test_what_is_sent_and_forgotten_is_no_waste(tmp_path):
     run = play(main, fleet(), tmp_path, client(work))
     # what raised has left no trace in the state
     assert applied == [[0, 0], [1, 1], [1, 2]]
-    parts = run.participations.sort_values(["client", "started_at_s"])
-    expected = ["aggregated"] * 3 + ["failed"] + ["aggregated"] * 2 + ["dropped"]
-    assert parts.loc[parts["client"] == 0, "outcome"].tolist() == expected
-    assert parts.loc[parts["client"] == 1, "outcome"].tolist() == ["aggregated"] * 6
+    parts = run.participations
+    first = ["aggregated"] * 3 + ["failed"] + ["aggregated"] * 2 + ["dropped"]
+    assert outcomes(run) == {0: first, 1: ["aggregated"] * 6}
     assert parts.duplicated(["round", "client"]).any()
     wasted = parts[parts["outcome"].isin(["failed", "dropped"])]
     assert run.summary["wasted_bytes"]["uplink"] == wasted["uplink_bytes"].sum()
@@ -544,12 +483,9 @@ def test_a_node_with_a_flat_battery_charges_before_its_next_message(tmp_path):
     always = {"charges_from": "00:00", "charges_to": "23:59"}
 
     def main(grid, context):
-        (node,) = grid.get_node_ids()
-        list(grid.send_and_receive([to(node) for _ in range(3)]))
+        list(grid.send_and_receive([to(node) for node in grid.get_node_ids() * 3]))
 
-    run = play(
-        main, fleet({"count": 1, "availability": {**battery, **always}}), tmp_path
-    )
+    run = play(main, fleet({"availability": {**battery, **always}}), tmp_path)
     starts_s = run.participations["started_at_s"].tolist()
     assert starts_s == pytest.approx([0.0, 1.0, 52.0])
 
@@ -565,49 +501,42 @@ def test_nodes_have_settings_of_their_group_and_of_their_own(tmp_path):
         seen[config["partition-id"]] = config
         return message.content
 
+    sharded = {"data-path": "shards/{node}-{nth}.csv", "gpu": False}
     groups = [
-        {
-            "count": 2,
-            "node_config": {"data-path": "shards/{node}-{nth}.csv", "gpu": False},
-        },
+        {"count": 2, "node_config": sharded},
         {"node_config": {"data-path": "other.csv", "partition-id": 7}},
         {},
     ]
     # a node's number in its group follows the order of clients
     world = fleet(*groups, client_order="round-robin")
     play(ask_all, world, tmp_path, client(note))
-    own = {0: "shards/0-0.csv", 3: "shards/3-1.csv"}
+    own = {
+        0: {"data-path": "shards/0-0.csv", "gpu": False},
+        7: {"data-path": "other.csv"},
+        2: {},
+        3: {"data-path": "shards/3-1.csv", "gpu": False},
+    }
     assert seen == {
-        **{
-            node: {
-                "partition-id": node,
-                "num-partitions": 4,
-                "data-path": path,
-                "gpu": False,
-            }
-            for node, path in own.items()
-        },
-        7: {"partition-id": 7, "num-partitions": 4, "data-path": "other.csv"},
-        2: {"partition-id": 2, "num-partitions": 4},
+        node: {"partition-id": node, "num-partitions": 4, **config}
+        for node, config in own.items()
     }
 
 
-def leave_without_clean_up():
+def leave_without_clean_up(status):
     child = os.fork()
     if child == 0:
         os._exit(0)  # a process that the app made ends as ever
     assert os.waitpid(child, 0)[1] == 0
-    os._exit(3)
+    os._exit(status)
 
 
 @pytest.mark.parametrize(
-    ("end", "status", "workers"),
-    [(sys.exit, "7", 1), (sys.exit, "7", 2), (leave_without_clean_up, "3", 1)],
+    ("end", "workers"), [(sys.exit, 1), (sys.exit, 2), (leave_without_clean_up, 1)]
 )
-def test_an_app_that_ends_its_process_ends_its_node(tmp_path, end, status, workers):
+def test_an_app_that_ends_its_process_ends_its_node(tmp_path, end, workers):
     def work(message, context):
         if context.node_config["partition-id"] == 1:
-            end(*[7] * (end is sys.exit))
+            end(7)
         return message.content
 
     seen = []
@@ -626,12 +555,9 @@ def test_an_app_that_ends_its_process_ends_its_node(tmp_path, end, status, worke
     # charged nothing as it is an error, then two heartbeats; the next message is
     # refused at once
     assert seen == [([0, gone], 60.0, 1), ([0, gone], 61.0, 1)]
-    outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
-    assert outcomes == {0: ["aggregated"] * 2, 1: ["dropped"]}
-    assert (
-        f"node 1 ended its process, and so is gone (SystemExit: {status})"
-        in run.manifest["warnings"]
-    )
+    assert outcomes(run) == {0: ["aggregated"] * 2, 1: ["dropped"]}
+    gone = "node 1 ended its process, and so is gone (SystemExit: 7)"
+    assert gone in run.manifest["warnings"]
 
 
 def test_a_killed_process_ends_its_node_alone(tmp_path):
@@ -650,19 +576,14 @@ def test_a_killed_process_ends_its_node_alone(tmp_path):
 
     def main(grid, context):
         for turn in range(3):
-            nodes = list(grid.get_node_ids())
-            replies = grid.send_and_receive(
-                [to(node, payload(float(turn))) for node in nodes]
-            )
-            answers.append(
-                sorted(r.content["metrics"]["v"] for r in replies if r.has_content())
-            )
+            asked = [to(node, payload(float(turn))) for node in grid.get_node_ids()]
+            replies = [r for r in grid.send_and_receive(asked) if r.has_content()]
+            answers.append({reply.content["metrics"]["v"] for reply in replies})
 
     run = play(main, fleet({"count": 6}), tmp_path, client(work), workers=2)
-    assert answers == [[0, 1, 2, 3, 4, 5], [0, 2, 3, 4, 5], [0, 2, 3, 4, 5]]
-    outcomes = run.participations.groupby("client")["outcome"].apply(list).to_dict()
-    assert outcomes.pop(1) == ["aggregated", "dropped"]
-    assert all(others == ["aggregated"] * 3 for others in outcomes.values())
+    assert answers == [{0, 1, 2, 3, 4, 5}, *[{0, 2, 3, 4, 5}] * 2]
+    others = {node: ["aggregated"] * 3 for node in range(6)}
+    assert outcomes(run) == {**others, 1: ["aggregated", "dropped"]}
     assert run.manifest["warnings"][0] == (
         "node 1 ended its process, and so is gone (its process was killed)"
     )
@@ -672,14 +593,11 @@ def test_a_killed_process_ends_its_node_alone(tmp_path):
 def test_a_child_that_comes_back_from_the_app_is_ended(tmp_path, capfd, workers):
     def work(message, context):
         child = os.fork()
-        return (
-            message.content if child == 0 or os.waitpid(child, 0)[1] else payload(-1.0)
-        )
+        ended = child == 0 or os.waitpid(child, 0)[1]
+        return message.content if ended else payload(-1.0)
 
     run = play(ask_all, fleet(), tmp_path, client(work), workers=workers)
     assert run.participations["outcome"].tolist() == ["aggregated"] * 2
-    said = capfd.readouterr().err.splitlines()
-    sentence = (
-        "the client app of node {} forked a process that did not end: it is ended"
-    )
-    assert sorted(said) == [sentence.format(node) for node in (0, 1)]
+    said = "the client app of node {} forked a process that did not end: it is ended"
+    lines = sorted(capfd.readouterr().err.splitlines())
+    assert lines == [said.format(node) for node in (0, 1)]

@@ -11,6 +11,7 @@ from flower_worlds import server
 from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.serverapp.strategy import FedAvg
+from worlds import TINY, change
 
 import simfed
 
@@ -27,97 +28,70 @@ inference:
     law: affine-flops
     parameters: {a: 1.0e-05, b: 4.0e-12}
 """
-GROUPS = (
-    {"count": 2, "device": {"profile": "laws.yaml", "speed": 0.01}},
-    {"count": 2, "device": {"profile": "laws.yaml", "speed": 0.02}},
+GROUPS = tuple(
+    {
+        "count": 2,
+        "prototype": "app",
+        "device": {"profile": "laws.yaml", "speed": speed},
+    }
+    for speed in (0.01, 0.02)
 )
 
 
 def app():
     """Flower's federated averaging of logistic regression, on as many batches."""
     made = ClientApp()
-    inputs = torch.rand(BATCH * STEPS, 784)
-    labels = torch.arange(BATCH * STEPS) % 10
+    inputs, labels = torch.rand(STEPS, BATCH, 784), torch.arange(BATCH) % 10
 
     @made.train()
     def train(message, context):
         net = torch.nn.Linear(784, 10)
         net.load_state_dict(message.content["arrays"].to_torch_state_dict())
         optimizer = torch.optim.SGD(net.parameters(), lr=RATE)
-        for batch in torch.arange(BATCH * STEPS).split(BATCH):
+        for batch in inputs:
             optimizer.zero_grad()
-            F.cross_entropy(net(inputs[batch]), labels[batch]).backward()
+            F.cross_entropy(net(batch), labels).backward()
             optimizer.step()
         metrics = MetricRecord({"num-examples": BATCH * STEPS})
-        content = RecordDict(
-            {"arrays": ArrayRecord(net.state_dict()), "metrics": metrics}
-        )
+        arrays = ArrayRecord(net.state_dict())
+        content = RecordDict({"arrays": arrays, "metrics": metrics})
         return Message(content, reply_to=message)
 
     def main(grid, context):
-        net = torch.nn.Linear(784, 10)
-        strategy = FedAvg(fraction_evaluate=0.0)
-        strategy.start(grid, ArrayRecord(net.state_dict()), num_rounds=ROUNDS)
+        start = ArrayRecord(torch.nn.Linear(784, 10).state_dict())
+        FedAvg(fraction_evaluate=0.0).start(grid, start, num_rounds=ROUNDS)
 
     return server(main), made
 
 
+def networks(up=1.0, down=1.0):
+    """The links of nodes and of the server, some times as fast as they are."""
+    link = {"up": f"{2 * up!r} Mbps", "down": f"{8 * down!r} Mbps", "latency": "20 ms"}
+    shared = {"receive": f"{5 * up!r} Mbps", "send": f"{12 * down!r} Mbps"}
+    groups = [{**group, "link": link} for group in GROUPS]
+    return {"clients": groups, "network": {"server": shared}}
+
+
 def test_a_scenario_and_a_flower_app_take_the_same_simulated_time(tmp_path):
     (tmp_path / "laws.yaml").write_text(LAW)
-    link = {"up": "2 Mbps", "down": "8 Mbps", "latency": "20 ms"}
-    shared = {"receive": "5 Mbps", "send": "12 Mbps"}
-    source = tmp_path / "fleet.yaml"
-    world = {
-        "name": "same",
-        "clients": [{**group, "link": link} for group in GROUPS],
-        "network": {"server": shared},
-    }
-    flower = simfed.flower.run(*app(), world, source=source, progress=False)
-    parts = flower.participations
-    up, down = (
-        float(parts[f"{way}_bytes"].unique().item()) for way in ("uplink", "downlink")
-    )
-
+    options = {"source": tmp_path / "fleet.yaml", "progress": False}
+    flower = simfed.flower.run(*app(), {"name": "same", **networks()}, **options)
     # Flower's messages are some hundred bytes longer than the weights: links that are
     # as much slower carry the bare weights in the same time
     weights = 4.0 * 7850
-
-    def scaled(rate, size):
-        return f"{float(rate.split()[0]) * 1e6 * weights / size!r} bps"
-
-    link = {
-        "up": scaled("2 Mbps", up),
-        "down": scaled("8 Mbps", down),
-        "latency": "20 ms",
+    slower = [
+        weights / flower.participations[f"{way}_bytes"].unique().item()
+        for way in ("uplink", "downlink")
+    ]
+    scenario = {
+        **networks(*slower),
+        "rounds": ROUNDS,
+        "prototypes": {"app": {"model": "logistic-regression"}},
+        "training": {"batch_size": BATCH, "local_steps": STEPS, "learning_rate": RATE},
+        "compression": {"strategies": ["dense"]},
+        "policy.strategy": "dense",
     }
-    shared = {"receive": scaled("5 Mbps", up), "send": scaled("12 Mbps", down)}
-    native = simfed.run(
-        {
-            **world,
-            "method": "fedavg",
-            "rounds": ROUNDS,
-            "dataset": {
-                "name": "mnist-mini",
-                "public": 0,
-                "partition": {"kind": "iid"},
-            },
-            "prototypes": {"only": {"model": "logistic-regression"}},
-            "clients": [
-                {**group, "link": link, "prototype": "only"} for group in GROUPS
-            ],
-            "network": {"server": shared},
-            "training": {
-                "batch_size": BATCH,
-                "local_steps": STEPS,
-                "learning_rate": RATE,
-            },
-            "compression": {"strategies": ["dense"]},
-            "policy": {"kind": "uniform", "strategy": "dense"},
-        },
-        source=source,
-        time_only=True,
-        progress=False,
-    )
+    native = simfed.run(change(TINY, scenario), time_only=True, **options)
     assert (native.participations["uplink_bytes"] == weights).all()
     ends = ["started_at_s", "finished_at_s", "duration_s", "critical_client"]
     phases = ["client", "downlink_s", "training_s", "uplink_s", "waiting_s", "slack_s"]

@@ -10,7 +10,7 @@ import queue
 import select
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor, as_completed
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -19,7 +19,6 @@ from flower_worlds import DEVICE, ask, client, fleet, payload, play, to
 from simfed import RunFailed
 from simfed.flower.work import NodeClock
 
-METERED = {"computing": "metered"}
 SPEEDS = tuple(
     {"device": {"profile": DEVICE, "speed": speed}} for speed in (0.25, 1.0, 0.5)
 )
@@ -38,15 +37,8 @@ def _nothing_told():
     told.clear()
 
 
-def step(net, optimizer):
-    optimizer.zero_grad()
-    net(torch.ones(32, 64)).sum().backward()
-    optimizer.step()
-
-
-def net_and_optimizer():
-    net = torch.nn.Linear(64, 64)
-    return net, torch.optim.SGD(net.parameters(), lr=0.01)
+def step():
+    torch.nn.Linear(64, 64)(torch.ones(32, 64)).sum().backward()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -57,12 +49,10 @@ def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
     """Its second message begins when the first is over, of which it has seen 2 s."""
 
     def train(message, context):
-        net, optimizer = net_and_optimizer()
         began, busy = time.monotonic(), time.process_time()
-        for _ in range(5):
-            step(net, optimizer)
+        step()
         time.sleep(2.0)
-        step(net, optimizer)
+        step()
         assert time.monotonic() == began + 2.0
         assert time.process_time() - busy < 1e-5
         return payload(began)
@@ -72,30 +62,27 @@ def test_a_nodes_clock_is_its_start_and_its_sleep(tmp_path, workers, computing):
         time.sleep(60)
         ask_all(grid, context)
 
-    world = fleet({"count": 2}, computing=computing)
+    world = fleet(computing=computing)
     run = play(ask_twice, world, tmp_path, client(train), workers=workers)
     parts = run.participations.sort_values(["started_at_s", "client"])
-    assert [value for values in told for value in values] == parts[
-        "started_at_s"
-    ].tolist()
-    assert parts["started_at_s"].iloc[2] > 62
+    begun_at_s = parts["started_at_s"].tolist()
+    assert told == [begun_at_s[:2], begun_at_s[2:]]
+    assert begun_at_s[2] > 62
     assert (parts["training_s"] > 2.0).all()
 
 
-def test_a_node_that_works_until_its_clock_shows_a_time_is_given_up(tmp_path):
+def test_a_node_that_works_until_its_clock_shows_a_time_is_given_up_and_ended(tmp_path):
     def train(message, context):
-        net, optimizer = net_and_optimizer()
+        told.append(threading.current_thread())
         began = time.monotonic()
         while time.monotonic() - began < 10:
-            step(net, optimizer)
-        return payload()
+            sum(range(1000))
 
-    with pytest.raises(
-        RunFailed,
-        match=r"app of node 0 has not come back .* which "
-        r"sleep alone",
-    ):
-        play(ask_all, fleet({}, **METERED), tmp_path, client(train), host_timeout_s=1.0)
+    given_up = r"app of node 0 has not come back .* which sleep alone"
+    with pytest.raises(RunFailed, match=given_up):
+        play(ask_all, fleet({}), tmp_path, client(train), host_timeout_s=1.0)
+    # it would abort the process when Python ends
+    assert not told[0].is_alive()
 
 
 @pytest.mark.parametrize("workers", [1, 2])
@@ -123,9 +110,7 @@ def test_an_event_loop_waits_in_simulated_time_on_a_node(tmp_path):
         first, second = asyncio.run(naps())
         return payload(first * 100 + second)
 
-    host_s = time.monotonic()
     run = play(ask_all, fleet({}), tmp_path, client(work))
-    assert time.monotonic() - host_s < 600  # of 3000
     assert told == [[203_000.0]]
     assert run.participations["training_s"].tolist() == [3001.0]
 
@@ -143,10 +128,6 @@ def test_logs_keep_the_hosts_time(tmp_path):
 # ---- server apps ---------------------------------------------------------------------
 
 
-def partition(grid, reply):
-    return list(grid.get_node_ids()).index(reply.metadata.src_node_id)
-
-
 def test_a_server_that_only_looks_finds_replies_when_they_come(tmp_path):
     def main(grid, context):
         nodes = list(grid.get_node_ids())
@@ -158,28 +139,6 @@ def test_a_server_that_only_looks_finds_replies_when_they_come(tmp_path):
 
     play(main, fleet(*SPEEDS), tmp_path)
     assert told == [(1, 1.0), (2, 2.0), (0, 4.0)]
-
-
-def test_a_pool_of_threads_sends_and_waits_side_by_side(tmp_path):
-    """Two threads for three nodes: the third is asked when the first thread is free."""
-
-    def ask(grid, node):
-        (reply,) = grid.send_and_receive([to(node)])
-        return partition(grid, reply), time.monotonic()
-
-    def main(grid, context):
-        with ThreadPoolExecutor(max_workers=2) as pool:
-            futures = [pool.submit(ask, grid, node) for node in grid.get_node_ids()]
-            told.extend(future.result() for future in as_completed(futures))
-        told.append(time.monotonic())
-
-    run = play(main, fleet(*SPEEDS), tmp_path)
-    assert told == [(1, 1.0), (2, 3.0), (0, 4.0), 4.0]
-    assert run.participations.set_index("client")["started_at_s"].to_dict() == {
-        0: 0,
-        1: 0,
-        2: 1,
-    }
 
 
 def test_threads_of_a_pool_work_one_after_another(tmp_path):
@@ -212,9 +171,8 @@ def test_threads_of_pools_wait_for_each_other_in_simulated_time(tmp_path):
 
         def consume():
             for _ in nodes:
-                told.append(
-                    (partition(grid, replies.get(timeout=100)), time.monotonic())
-                )
+                node = replies.get(timeout=100).metadata.src_node_id
+                told.append((nodes.index(node), time.monotonic()))
             done.set()
             try:
                 replies.get(timeout=5)
@@ -247,9 +205,8 @@ def test_what_nobody_gives_turns_is_refused(tmp_path, start, what):
     def main(grid, context):
         start()
 
-    with pytest.raises(
-        RunFailed, match=f"the server app starts {what}, which .*ThreadPool"
-    ):
+    refused = f"the server app starts {what}, which .*ThreadPool"
+    with pytest.raises(RunFailed, match=refused):
         play(main, fleet({}), tmp_path)
 
 
@@ -259,11 +216,7 @@ def test_threads_that_wait_for_each_other_for_ever_are_said(tmp_path):
         ThreadPoolExecutor().submit(never.wait)
         never.wait()
 
-    with pytest.raises(
-        RunFailed,
-        match=r"at 0 s all threads of the server app wait "
-        r"for each",
-    ):
+    with pytest.raises(RunFailed, match="at 0 s all threads of the server app wait"):
         play(main, fleet({}), tmp_path)
 
 
@@ -299,20 +252,3 @@ def test_a_pool_calls_as_many_at_once_as_it_has_threads(tmp_path, monkeypatch, s
     assert begun == [7] * 4
     assert [number for number, _ in seen] == [0, 1, 2] * 2
     assert len({thread for _, thread in seen}) == 2
-
-
-def test_runs_with_threads_repeat_bit_for_bit(tmp_path):
-    def main(grid, context):
-        import random
-
-        def ask(node):
-            time.sleep(random.random())
-            (reply,) = grid.send_and_receive([to(node, payload(random.random()))])
-            return reply.content["metrics"]["v"]
-
-        with ThreadPoolExecutor(3) as pool:
-            told.append(list(pool.map(ask, list(grid.get_node_ids()) * 3)))
-
-    runs = [play(main, fleet(*SPEEDS), tmp_path / str(nth)) for nth in range(2)]
-    assert runs[0].fingerprint == runs[1].fingerprint
-    assert told[0] == told[1]

@@ -71,6 +71,11 @@ def row(play, nodes, work_s, config=CONFIG, *, kind="train", node=None, **reply)
     return MessageRow(play, visible, config, nodes, work_s)
 
 
+def charge(law, **values):
+    """The law's seconds at these values."""
+    return read_arithmetic(law.seconds)(values)
+
+
 def take_least(first, second):
     """Rows of plays that were made twice."""
     return [
@@ -96,7 +101,7 @@ def test_a_law_holds_beyond_the_plays_that_it_was_fitted_to(cost, off):
     names = "num_examples", "local_epochs", "batch_size"
     for sizes in ((100, 1, 32), (400, 2, 16), (150, 4, 8)):
         values = dict(zip(names, sizes, strict=True))
-        charged_s = read_arithmetic(law.seconds)({**values, "nodes": 6})
+        charged_s = charge(law, nodes=6, **values)
         assert charged_s == pytest.approx(cost(*sizes), rel=5 * off)
     assert law.first == pytest.approx(0.5, rel=0.05)
     assert law.share == 1.0
@@ -118,17 +123,6 @@ def test_a_laws_card_has_each_play_measured_fitted_and_unseen():
         assert line.unseen == pytest.approx(line.measured, rel=0.02)
 
 
-def test_rows_that_are_as_many_in_all_plays_have_a_range():
-    """So that a run over ten times as many says that it is outside of it."""
-    rows = [
-        row(play, nodes, 0.2, num_examples=500)
-        for play, nodes in enumerate((4, 8, 16))
-        for _ in range(8)
-    ]
-    (law,) = fit_kinds(rows)
-    assert law.ranges["num_examples"] == (500.0, 500.0)
-
-
 @pytest.mark.parametrize("seed", range(4))
 def test_a_play_that_chance_made_slow_is_no_law(seed):
     """What two plays of the same differ by is not explained by the settings of one of
@@ -146,7 +140,7 @@ def test_a_play_that_chance_made_slow_is_no_law(seed):
     )
     (law,) = fit_kinds(take_least(first, second))
     assert law.names == frozenset()
-    assert read_arithmetic(law.seconds)({}) == pytest.approx(0.2, rel=0.15)
+    assert charge(law) == pytest.approx(0.2, rel=0.15)
 
 
 @pytest.mark.parametrize("slower", [1.0, 1.3, 1.7])
@@ -166,9 +160,7 @@ def test_repeats_that_differ_do_not_hide_a_law(slower):
             rows.append(replace(plain, first=not number, round=turn, repeats=repeats))
     (law,) = fit_kinds(rows)
     assert law.names == {"num_examples"}
-    assert read_arithmetic(law.seconds)({"num_examples": 600}) == pytest.approx(
-        0.6, rel=0.02
-    )
+    assert charge(law, num_examples=600) == pytest.approx(0.6, rel=0.02)
 
 
 def test_how_far_a_law_is_off_is_not_drawn_as_chance():
@@ -217,20 +209,19 @@ def test_a_size_may_come_in_twice():
 @pytest.mark.parametrize("seed", range(2))
 def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
     """A third of its messages take three times as long as the others: no constant."""
-    rng, slow_by = np.random.default_rng(seed), 0.2
+    rng = np.random.default_rng(seed)
+    plays = [(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]
 
     def play():
-        for number, (nodes, budget_s) in enumerate(
-            [(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]
-        ):
+        for number, (nodes, budget_s) in enumerate(plays):
             # of a whole process
-            steps_per_s = 1e4 * np.exp(slow_by * rng.standard_normal())
+            steps_per_s = 1e4 * np.exp(0.2 * rng.standard_normal())
             for _ in range(3 * nodes):
                 work_s = budget_s * (1 - 0.3 * rng.random() * rng.integers(2))
                 steps = int(work_s * steps_per_s * np.exp(0.1 * rng.standard_normal()))
                 yield row(number, nodes, work_s, steps=steps)
 
-    (law,) = fit_kinds(take_least(list(play()), list(play())))
+    (law,) = fit_kinds(take_least(play(), play()))
     assert "steps" in law.names
 
 
@@ -238,8 +229,11 @@ def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
 def test_waiting_is_a_law_s_where_it_is_more_than_a_twentieth_of_the_work(
     waited_s, waits
 ):
-    (law,) = fit_kinds([replace(row(0, 4, 0.2), waited_s=waited_s)] * 8)
+    one = replace(row(0, 4, 0.2, num_examples=500), waited_s=waited_s)
+    (law,) = fit_kinds([one] * 8)
     assert law.waits == waits
+    # so that a run over ten times as many says that it is outside of it
+    assert law.ranges["num_examples"] == (500.0, 500.0)
 
 
 @pytest.mark.parametrize(
@@ -262,11 +256,10 @@ def test_work_for_nodes_grows_with_them_or_with_their_square(cost, names):
         * np.exp(0.02 * rng.standard_normal(6 * nodes))
     ]
     (law,) = fit_kinds(rows)
-    price = read_arithmetic(law.seconds)
     assert law.names == names
     for nodes in (6, 12, 40):
-        expected = pytest.approx(cost(nodes, 3), rel=0.06)
-        assert price({"nodes": nodes, "local-epochs": 3}) == expected
+        charged_s = charge(law, nodes=nodes, local_epochs=3)
+        assert charged_s == pytest.approx(cost(nodes, 3), rel=0.06)
 
 
 def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
@@ -283,12 +276,11 @@ def test_kinds_are_told_by_action_and_by_texts_that_recur_but_not_by_names():
         replace(r, visible=Visible("evaluate", {"at": str(n)}, r.visible.reply))
         for n, r in enumerate(rows[:40])
     ]
-    laws = {law.title: law.seconds for law in fit_kinds([*rows, *dated])}
+    laws = {law.title: law for law in fit_kinds([*rows, *dated])}
     stages = {"query with stage 'setup'": 0.001, "query with stage 'unmask'": 0.1}
     assert set(laws) == {*stages, "train.sum", "evaluate"}
     for title, expected in stages.items():
-        constant = read_arithmetic(laws[title])({})
-        assert constant == pytest.approx(expected, rel=0.1)
+        assert charge(laws[title]) == pytest.approx(expected, rel=0.1)
 
 
 def test_a_number_of_unlike_nodes_sizes_their_messages():
@@ -305,20 +297,7 @@ def test_a_number_of_unlike_nodes_sizes_their_messages():
     ]
     (law,) = fit_kinds(rows)
     assert law.names == {"rows"}
-    assert read_arithmetic(law.seconds)({"rows": 1000}) == pytest.approx(0.2)
-
-
-def test_a_setting_that_moves_an_amount_is_no_size_of_its_own():
-    """Half of a test share is half of the rows that a reply counts: they size the
-    message.
-    """
-    rows = [
-        row(play, nodes, 1e-3 * n, {"share": share}, rows=n)
-        for play, (nodes, share) in enumerate([(4, 0.2), (4, 0.1), (4, 0.4), (8, 0.2)])
-        for n in [int(4000 * share / nodes)] * (3 * nodes)
-    ]
-    (law,) = fit_kinds(rows)
-    assert law.names == {"rows"}
+    assert charge(law, rows=1000) == pytest.approx(0.2)
 
 
 # ---- files and charges ---------------------------------------------------------------

@@ -11,7 +11,7 @@ from torch import nn
 
 from simfed import InputError
 from simfed.device import DeviceSpec, build_processor, load_profile
-from simfed.flower import HostSpent, PassSum, Price, WorkCount, WorkWatch
+from simfed.flower import HostSpent, PassSum, Price, WorkCount
 from simfed.flower.metering import FlopMeter
 from simfed.learn import build_model, model_facts
 from simfed.scenario import Computing
@@ -45,13 +45,10 @@ def test_a_step_counts_the_flops_and_parameters_of_its_model(name):
 
 
 def test_nothing_is_counted_outside_and_twice():
-    net, meter = build_model("lenet5", SHAPE, 10, seed=0), FlopMeter()
-    train(net, 2)
+    meter = FlopMeter()
     with meter.watched():
-        pass
-    assert not meter.collect().flops
-    with meter.watched():
-        train(net, 2)
+        by_function_loss()
+    by_function_loss()
     assert meter.collect().training.times == 1
     assert not meter.collect().flops
 
@@ -126,17 +123,13 @@ def by_an_optimizer():
     optimizer.step(closure)
 
 
-@pytest.mark.parametrize(
-    "work",
-    [
-        by_function_loss,
-        by_functions,
-        by_transforms,
-        by_halves,
-        by_transformed_functions,
-        by_an_optimizer,
-    ],
-)
+WAYS = [
+    *(by_function_loss, by_functions, by_transforms, by_halves),
+    *(by_transformed_functions, by_an_optimizer),
+]
+
+
+@pytest.mark.parametrize("work", WAYS)
 def test_a_step_of_training_costs_the_same_however_it_is_written(work):
     assert told(work)[1:] == (1, STEP, 0, 0.0)
     # of functions a bias that is added is not seen
@@ -237,14 +230,12 @@ def test_operators_that_compute_much_without_a_formula_are_named():
 
 
 def test_an_exception_in_a_model_leaves_the_meter_in_order():
-    meter = FlopMeter()
-    net = torch.nn.Sequential(torch.nn.Linear(4, 3))
-    with meter.watched():
+    def work():
         with pytest.raises(RuntimeError):
-            net(torch.rand(2, 5))
-        net(torch.rand(2, 4))
-    counted = meter.collect()
-    assert (counted.parameters, *counted.inference[:2]) == (15, 2, 2.0 * 2 * 4 * 3)
+            NET(INPUTS[:, :5])
+        NET(INPUTS)
+
+    assert told(work) == (SIZE, 0, 0.0, 2, FORWARD)
 
 
 def priced(counted, processor=None):
@@ -283,54 +274,24 @@ def test_passes_of_a_thousand_lengths_are_one_law():
 
 
 def test_layers_that_only_move_numbers_are_priced_by_their_bytes():
-    """However they are written.
-
-    What goes with the FLOPs of usual models is in the law already.
-    """
-    scale, mix = nn.BatchNorm2d(16), nn.Conv2d(16, 16, 1)
+    """What goes with the FLOPs of usual models is in the law already."""
+    net = nn.Sequential(nn.Conv2d(16, 16, 1), nn.BatchNorm2d(16), nn.ReLU())
     images = torch.rand(8, 16, 64, 64)
-
-    def by_modules():
-        nn.Sequential(mix, scale, nn.ReLU())(images).sum().backward()
-
-    def by_functions():
-        mixed = F.conv2d(images, mix.weight, mix.bias)
-        whole = F.batch_norm(mixed, None, None, scale.weight, scale.bias, training=True)
-        F.relu(whole).sum().backward()
 
     def bare(counted):
         return replace(counted, training=counted.training._replace(moved_bytes=0.0))
 
-    one, other = seen(by_modules), seen(by_functions)
-    assert one.training[:2] == other.training[:2]
-    moved = one.training.moved_bytes
-    assert moved == pytest.approx(other.training.moved_bytes, rel=1e-3)
-    assert moved >= 4 * 8.0 * images.numel()  # both ways through both layers
+    one = seen(lambda: net(images).sum().backward())
+    # both ways through both layers
+    assert one.training.moved_bytes >= 4 * 8.0 * images.numel()
     assert priced(one) > 2 * priced(bare(one))
-    usual = seen(
-        lambda: train(
-            build_model("wresnet40-2", (3, 32, 32), 10, seed=0), 2, (3, 32, 32)
-        )
-    )
+    shape = (3, 32, 32)
+    deep = build_model("wresnet40-2", shape, 10, seed=0)
+    usual = seen(lambda: train(deep, 2, shape))
     assert priced(usual) == pytest.approx(priced(bare(usual)), rel=0.1)
 
 
 def test_a_profile_without_a_law_says_so():
     counted = WorkCount(PassSum(1, 5.0), parameters=10)
-    with pytest.raises(
-        InputError,
-        match=r"a profile with a law of training for any "
-        r"model",
-    ):
+    with pytest.raises(InputError, match="a profile with a law of training for any"):
         priced(counted, build("rtx3090-ryzen4800h"))
-
-
-def test_measured_seconds_are_the_hosts_times_the_speed():
-    computing = Computing(kind="measured", speed=0.5)
-    charge = WorkWatch(computing)
-    with charge.watched():
-        sum(range(100_000))
-    spent = charge.collect()
-    assert spent.host_s > 0
-    price = Price(computing).price_code([], {}, spent, None)
-    assert price.work_s == 0.5 * spent.host_s

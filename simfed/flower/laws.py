@@ -21,7 +21,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations, pairwise
+from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
@@ -713,12 +713,11 @@ def _counts(name: str, rows: Sequence[MessageRow]) -> bool:
         rounds: dict[int, set[float]] = defaultdict(set)
         for row in own:
             rounds[row.round].add(row.values[name])
-        if any(len(values) > 1 for values in rounds.values()):
+        steps = [rounds[number] for number in sorted(rounds)]
+        first = min(steps[0])
+        if steps != [{first + nth} for nth in range(len(steps))]:
             return False
-        ordered = [min(rounds[number]) for number in sorted(rounds)]
-        if any(after != before + 1 for before, after in pairwise(ordered)):
-            return False
-        longest = max(longest, len(ordered))
+        longest = max(longest, len(steps))
     return longest > 1
 
 

@@ -151,7 +151,7 @@ class AppPlay:
         self._left_at_s: dict[int, float] = {}
         self._exited: set[int] = set()
         """Clients whose app has ended its process."""
-        self._node_config = _make_node_configs(fleet)
+        self._node_configs = _list_node_configs(fleet)
         self._mails: dict[str, Mail] = {}
         """Mails by id, as long as the server app has not been told what became of them.
         """
@@ -350,13 +350,13 @@ class AppPlay:
             client = mail.client = self._client_of[mail.node]
             self._mails[mail.id] = mail
             sent.append(mail.id)
-            if not self._is_there(client) and client not in self._waiting:
-                self._left_at_s.setdefault(client, self.env.now - AWAY_S)
             if client in self._waiting:
                 self._waiting[client].append(mail)
-            else:
-                self._waiting[client] = deque([mail])
-                self.env.process(self._handle_mails(client))
+                continue
+            if not self._is_there(client):
+                self._left_at_s.setdefault(client, self.env.now - AWAY_S)
+            self._waiting[client] = deque([mail])
+            self.env.process(self._handle_mails(client))
         yield from ()
         return sent
 
@@ -406,15 +406,14 @@ class AppPlay:
         env = self.env
         while True:
             settled_s = {
-                mail.id: self._settled_at_s(mail)
+                mail.id: at_s
                 for mail in mails
-                if mail.reply is None
+                if mail.reply is None and (at_s := self._settled_at_s(mail)) > env.now
             }
-            awaited = {id for id, at_s in settled_s.items() if at_s > env.now}
-            if not awaited or env.now >= until_s:
+            if not settled_s or env.now >= until_s:
                 return
-            next_s = min(until_s, *(settled_s[id] for id in awaited))
-            yield from self._await(_Waiter(awaited, env.event()), next_s)
+            next_s = min(until_s, *settled_s.values())
+            yield from self._await(_Waiter({*settled_s}, env.event()), next_s)
 
     def _await(self, waiter: _Waiter, until_s: float) -> Story:
         """Wait until a waiter is woken, or until an instant."""
@@ -558,7 +557,7 @@ class AppPlay:
                 run_config=self._run_config,
                 seed=streams.integer("flower-call", client, turn),
                 reply_id=f"{mail.number:063x}f",
-                node_config=self._node_config(client),
+                node_config=self._node_configs[client],
                 start_s=env.now,
             )
         )
@@ -635,15 +634,13 @@ class AppPlay:
         return self._presence is None or self._presence.there(client, self.env.now)
 
 
-def _make_node_configs(fleet: FleetFile) -> Callable[[int], Mapping[str, Plain]]:
-    """Return a function from a node's number to what the fleet says of its settings.
+def _list_node_configs(fleet: FleetFile) -> list[dict[str, Plain]]:
+    """Return what the fleet says of each node's settings.
 
     `{node}` and `{nth}` in texts are replaced, see docs/flower.md.
     """
-    groups = fleet.group_of_client()
-    seen = [0] * len(fleet.clients)
-    nth = []
-    for group in groups.tolist():
-        nth.append(seen[group])
+    configs, seen = [], [0] * len(fleet.clients)
+    for node, group in enumerate(fleet.group_of_client().tolist()):
+        configs.append(fleet.clients[group].config_of(node, seen[group]))
         seen[group] += 1
-    return lambda client: fleet.clients[groups[client]].config_of(client, nth[client])
+    return configs

@@ -285,19 +285,18 @@ def _choose_computing(fleet: FleetFile, folder: Path) -> FleetFile:
     Raises:
         InputError: the folder has more than one work file.
     """
-    metered = fleet.computing is not None and fleet.computing.kind == "metered"
-    asked = fleet.computing is None or (metered and fleet.charged.file is None)
-    files = sorted(folder.glob(f"*{SUFFIX}")) if asked else []
+    chosen = fleet.charged.kind != "metered" or fleet.charged.file is not None
+    files = [] if chosen else sorted(folder.glob(f"*{SUFFIX}"))
     if not files:
         return fleet
     if len(files) > 1:
         allowed = f"one of them as --work: {listed(file.name for file in files)}"
         raise InputError(allowed, where=str(folder), problem="more than one work file")
-    if metered:
-        level = {"file": str(files[0].resolve())}
-        computing = fleet.charged.model_copy(update=level)
-        return fleet.model_copy(update={"computing": computing})
-    return fleet.charged_by(files[0])
+    if fleet.computing is None:
+        return fleet.charged_by(files[0])
+    level = {"file": str(files[0].resolve())}
+    computing = fleet.computing.model_copy(update=level)
+    return fleet.model_copy(update={"computing": computing})
 
 
 def run_studied(plain: Mapping[str, Plain], out: Path, source: str) -> None:
@@ -341,10 +340,9 @@ def read_config(texts: Sequence[str]) -> dict[str, Plain]:
     from flwr.common.config import parse_config_args
 
     allowed = "key=value pairs with values in TOML, or a TOML file"
-    try:
-        config = dict(parse_config_args(list(texts)))
-    except Exception as error:  # of tomli, click, or the file
-        raise InputError(allowed, where="--run-config", got=" ".join(texts)) from error
+    config: dict[str, Plain] = {}
+    with contextlib.suppress(Exception):  # of tomli, click, or the file
+        config.update(parse_config_args(list(texts)))
     if texts and not config:  # Flower passes over what is neither
         raise InputError(allowed, where="--run-config", got=" ".join(texts))
     return config
@@ -555,6 +553,6 @@ def _make_self_contained(
         parts, bare.model_copy(update={"computing": None})
     )
     if work is not None:
-        files = {**files, work: f"calibration/{Path(work).name}"}
-        beside = {**beside, files[work]: read_bytes(work)}
+        files[work] = f"calibration/{Path(work).name}"
+        beside[files[work]] = read_bytes(work)
     return beside, dump_scenario(bare, profiles, files)

@@ -37,7 +37,7 @@ def write_app(folder: Path, package: str, code: str, config: str) -> Path:
 
 def fleet(*groups: dict[str, Any], **more: Any) -> dict[str, Any]:
     """A fleet whose nodes compute for 1 s; groups are completed by a device."""
-    groups = groups or ({"count": 2, "link": {}},)
+    groups = groups or ({"count": 2},)
     clients = [{"device": DEVICE, "link": {}, **group} for group in groups]
     computing = {"kind": "declared", "seconds": "1 s"}
     return {"name": "tiny", "clients": clients, "computing": computing, **more}
@@ -115,6 +115,5 @@ def play(
         progress=False,
         **options,
     )
-    broken = verify(run.path)
-    assert broken == []
+    assert verify(run.path) == []
     return run

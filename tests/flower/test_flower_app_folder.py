@@ -73,7 +73,7 @@ def run(app, *more):
     return open_run(app.parent / "run")
 
 
-def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app, capsys):
+def test_an_app_runs_from_its_folder_and_the_run_is_an_ordinary_one(app):
     played = run(app, "--run-config", "times=3")
     path = str(played.path)
     assert main(["verify", path]) == 0
@@ -163,7 +163,7 @@ def test_a_key_that_the_app_does_not_have_is_said(app, capsys):
     assert f"--run-config: got 'tims', {allowed}" in capsys.readouterr().err
 
 
-def test_the_example_runs(tmp_path, capsys):
+def test_the_example_runs(tmp_path):
     folder, out = ROOT / "scenarios" / "flower", str(tmp_path / "run")
     words = f"{folder}/digits --fleet {folder}/phones.yaml --quiet --no-figures --out"
     rounds = ["--run-config", "num-server-rounds=1"]
@@ -189,7 +189,7 @@ def study(app, text=STUDY):
     return main(["study", "run", str(path), "--out", out, *words])
 
 
-def test_a_study_of_an_app_is_an_ordinary_one(app, capsys):
+def test_a_study_of_an_app_is_an_ordinary_one(app):
     assert study(app) == 0
     out = app.parent / "study"
     played = simfed.load_study(out)

@@ -43,7 +43,6 @@ def test_an_exchange_takes_the_bytes_that_flower_writes_over_the_links_and_the_w
     (row,) = run.participations.itertuples()
     down, up = sizes
     assert (row.downlink_bytes, row.uplink_bytes) == (down, up)
-    assert down > 8000
     phases_s = row.downlink_s, row.training_s, row.uplink_s
     expected = down / 2000 + 0.01, 1.0, up / 1000 + 0.01
     assert phases_s == pytest.approx(expected, rel=1e-9)

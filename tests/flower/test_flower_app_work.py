@@ -120,7 +120,6 @@ def test_messages_are_charged_by_their_law_scaled_by_the_device(app):
     expected = 4 * (3 * 2 * 0.001 * 3000 * 2 + 0.25)
     assert played.summary["simulated_s"] == pytest.approx(expected)
     manifest = played.manifest
-    assert manifest["computing"] == "work"
     assert f"has changed since {path} was measured" in manifest["warnings"][0]
     copied = app.parent / "run" / "calibration" / "my.work.yaml"
     assert load_work(copied) == load_work(path)
@@ -146,7 +145,6 @@ def test_a_nodes_start_is_a_phase_of_its_own_for_each_message(app, capsys):
     starts = played.spans[played.spans["kind"] == "start"]
     lengths = starts["finished_at_s"] - starts["started_at_s"]
     assert lengths.tolist() == pytest.approx([3.0] * 8)
-    assert set(starts["track"]) == {"client 0", "client 1"}
     assert played.rounds["critical_phase"].tolist() == ["start"] * 4
     assert played.summary["phases_s"]["start_s"] == pytest.approx(24.0)
     assert re.search(r"^simulated time +16 s", said, re.M)
@@ -337,7 +335,6 @@ def test_a_measured_app_is_charged_what_it_takes(app, capsys):
     assert work.nodes == [2, 4, 8]
     assert work.run_config == {"num-server-rounds": [3, 2], "local-epochs": [2, 4, 1]}
     assert work.settings == {"num-server-rounds": COUNT, "local-epochs": SIZE}
-    assert work.repeats >= 2 * 7
     assert work.busy < 0.05
     assert train.names == {"num_examples", "local_epochs"}
     assert work.imports > 0

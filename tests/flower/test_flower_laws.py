@@ -178,51 +178,24 @@ def test_how_far_a_law_is_off_is_not_drawn_as_chance():
 
 def test_unlike_nodes_hide_no_term_and_scatter_in_two_heaps():
     """Every second node trains for twice the epochs, which no message says."""
-
     rows = [
-        row(
-            play,
-            nodes,
-            (1 + node % 2)
-            * seconds(800 // nodes, own["local-epochs"], own["batch-size"]),
-            own,
-            num_examples=800 // nodes,
-        )
+        row(play, nodes, (1 + node % 2) * once_s, own, num_examples=samples)
         for play, (nodes, changes) in enumerate(PLAYS)
-        for own in [{**CONFIG, **changes}]
+        for own, samples in [({**CONFIG, **changes}, 800 // nodes)]
+        for once_s in [seconds(samples, own["local-epochs"], own["batch-size"])]
         for node in [*range(nodes)] * 3
     ]
     (law,) = fit_kinds(rows[1:])
-    values = {"num_examples": 100, "local_epochs": 3, "batch_size": 16, "nodes": 8}
-    expected = pytest.approx(1.5 * seconds(100, 3, 16), rel=0.05)
-    assert read_arithmetic(law.seconds)(values) == expected
+    charged_s = charge(law, num_examples=100, local_epochs=3, batch_size=16, nodes=8)
+    assert charged_s == pytest.approx(1.5 * seconds(100, 3, 16), rel=0.05)
     assert law.noise.quantiles[-1] / law.noise.quantiles[0] == pytest.approx(2, rel=0.1)
 
 
 def test_a_size_may_come_in_twice():
     """Trees cost the more the deeper they are, rows that leave a cache as well."""
     (law,) = fit_kinds(played(lambda n, epochs, _: 1e-3 * n * epochs**2, scatter=0.01))
-    values = {"num_examples": 100, "local_epochs": 3, "batch_size": 32, "nodes": 6}
-    assert read_arithmetic(law.seconds)(values) == pytest.approx(0.9, rel=0.05)
-
-
-@pytest.mark.parametrize("seed", range(2))
-def test_a_budget_of_seconds_is_steps_however_noisy_the_machine(seed):
-    """A third of its messages take three times as long as the others: no constant."""
-    rng = np.random.default_rng(seed)
-    plays = [(2, 0.1), (4, 0.1), (2, 0.1), (4, 0.3)]
-
-    def play():
-        for number, (nodes, budget_s) in enumerate(plays):
-            # of a whole process
-            steps_per_s = 1e4 * np.exp(0.2 * rng.standard_normal())
-            for _ in range(3 * nodes):
-                work_s = budget_s * (1 - 0.3 * rng.random() * rng.integers(2))
-                steps = int(work_s * steps_per_s * np.exp(0.1 * rng.standard_normal()))
-                yield row(number, nodes, work_s, steps=steps)
-
-    (law,) = fit_kinds(take_least(play(), play()))
-    assert "steps" in law.names
+    charged_s = charge(law, num_examples=100, local_epochs=3, batch_size=32, nodes=6)
+    assert charged_s == pytest.approx(0.9, rel=0.05)
 
 
 @pytest.mark.parametrize(("waited_s", "waits"), [(0.3, 0.3), (0.009, 0.0)])

@@ -1,4 +1,4 @@
-"""Radio cells in scenarios: what stands there, what it becomes, and what is refused."""
+"""Radio cells in scenarios: what stands there, and what it becomes."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 import simpy
+import worlds
 
 import simfed
 from simfed.cli import main
@@ -17,46 +18,47 @@ from simfed.experiment import check_parts
 from simfed.net import FlowStart, Network, play
 from simfed.net.cells import CELLULAR_LATENCY_S, WIFI_LATENCY_S, Wifi
 from simfed.record import explain_rounds
-from simfed.scenario import validate_scenario as validated_in
+from simfed.scenario import validate_scenario
 from simfed.verify import find_broken
 
 MBPS = 1e6 / 8
-DEVICE = {"training": "10 ms", "compression": "1 ms"}
+N = {"wifi": {"standard": "n"}}
+HOME = {"home": N}
 
 
-def scenario(links, cells=None, **network):
-    home = {"home": {"wifi": {"standard": "n"}}}
-    return {
-        "name": "cells",
-        "rounds": 2,
-        "dataset": {"name": "mnist-mini", "public": 16},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": [
-            {"count": 2, "prototype": "small", "device": DEVICE, "link": link}
-            for link in links
-        ],
-        "compression": {"k": 100, "strategies": ["top-k"]},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "network": {"cells": home if cells is None else cells, **network},
+def scenario(links, cells=HOME, **network):
+    """Two clients behind each link."""
+    [group] = worlds.TINY["clients"]
+    changes = {
+        "method": "fedkd",
+        "dataset.public": 16,
+        "prototypes.a.model": "lenet5-half",
+        "compression.k": 100,
+        "clients": [{**group, "link": link} for link in links],
+        "network": {"cells": cells, **network},
     }
+    return worlds.change(worlds.TINY, changes)
 
 
-def validated(plain):
-    return validated_in(plain, source="s", folder=Path())
+def topology(*args, folder=Path(), **network):
+    made = validate_scenario(scenario(*args, **network), source="s", folder=folder)
+    return check_parts(made, "s", time_only=True).topology
 
 
-def topology(*args, **network):
-    return check_parts(
-        validated(scenario(*args, **network)), "s", time_only=True
-    ).topology
+def list_links(topology, *ways):
+    return [topology.link_name(k) for way in ways for k in topology.path(*way).links]
 
 
-def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
+MEMBER = {"cell": "home", "mcs": 7}
+AIR = "airtime of cell home"
+
+
+def test_rounds_say_whose_airtime_was_waited_for(tmp_path):
     """One access point behind a line, boards of two kinds: rounds, blame, table,
     invariants.
     """
     plain = scenario(
-        [{"cell": "home", "mcs": 7}, {"cell": "home", "rate": "6.5 Mbps"}],
+        [MEMBER, {"cell": "home", "rate": "6.5 Mbps"}],
         {"home": {"wifi": {"standard": "n", "width": "20 MHz"}, "at": "dsl"}},
         topology="tree",
         tiers=[
@@ -64,115 +66,110 @@ def test_the_quick_answer_runs_and_says_whose_airtime_was_waited_for(tmp_path):
         ],
         model="tcp",
     )
-    result = simfed.run(plain, out=tmp_path / "run", time_only=True, progress=False)
-    assert set(result.rounds["critical_client"]) <= {2, 3}
-    assert set(result.rounds["critical_link"]) == {"airtime of cell home"}
-    assert ", shared airtime of cell home" in explain_rounds(result.table)[1]
-    air = result.links[result.links["link"] == "airtime of cell home"]
-    took_s = air["to_s"] - air["from_s"]
-    assert (air["airtime_s"] <= took_s * (1 + 1e-9)).all()
-    sent = result.participations[["uplink_bytes", "downlink_bytes"]].to_numpy().sum()
+    run = simfed.run(plain, out=tmp_path, time_only=True, progress=False)
+    assert set(run.rounds["critical_client"]) <= {2, 3}
+    assert set(run.rounds["critical_link"]) == {AIR}
+    assert f", shared {AIR}" in explain_rounds(run.table)[1]
+    in_air = run.links["link"] == AIR
+    air = run.links[in_air]
+    assert (air["airtime_s"] <= (air["to_s"] - air["from_s"]) * (1 + 1e-9)).all()
+    sent = run.participations[["uplink_bytes", "downlink_bytes"]].to_numpy().sum()
     assert air["bytes"].sum() == pytest.approx(sent * 1502 / 1448)
-    others = result.links["link"] != "airtime of cell home"
-    assert result.links[others]["airtime_s"].isna().all()
-    table = pq.read_table(tmp_path / "run" / "links.parquet")
-    twice = pc.multiply(table["airtime_s"], 2.0)
-    at = table.schema.names.index("airtime_s")
-    forged = table.set_column(at, "airtime_s", twice)
-    pq.write_table(forged, tmp_path / "run" / "links.parquet")
-    broken = find_broken(simfed.load_run(tmp_path / "run"))
-    assert any("have more airtime than time" in sentence for sentence in broken)
+    assert run.links[~in_air]["airtime_s"].isna().all()
+    path = tmp_path / "links.parquet"
+    table = pq.read_table(path)
+    at, twice = (
+        table.column_names.index("airtime_s"),
+        pc.multiply(table["airtime_s"], 2),
+    )
+    pq.write_table(table.set_column(at, "airtime_s", twice), path)
+    broken = find_broken(simfed.load_run(tmp_path))
+    assert "have more airtime than time" in " ".join(broken)
 
 
 def test_clients_of_a_cell_have_its_airtime_in_place_of_links():
-    built = topology([{"cell": "home", "mcs": 7}, {"up": "5 Mbps", "latency": "3 ms"}])
-    wifi = Wifi("n")
+    built = topology([MEMBER, {"up": "5 Mbps", "latency": "3 ms"}])
     path = built.path(0, "down")
-    assert [built.link_name(link) for link in path.links] == ["airtime of cell home"]
+    assert list_links(built, (0, "down")) == [AIR]
     (cost,) = path.air.costs.values()
-    assert 1 / cost == pytest.approx(float(wifi.alone(65 * MBPS)))
-    assert path.latency_s == WIFI_LATENCY_S
-    assert path.rtt_s == 2 * WIFI_LATENCY_S
+    assert 1 / cost == pytest.approx(float(Wifi("n").alone(65 * MBPS)))
+    assert (path.latency_s, path.rtt_s) == (WIFI_LATENCY_S, 2 * WIFI_LATENCY_S)
     assert built.path(2, "up").air is None
 
 
-def test_a_cellular_cell_has_an_airtime_for_each_way_and_weights_by_rates():
-    link = {
-        "cell": "street",
-        "up": "10 Mbps",
-        "down": {"choice": {"values": ["9 Mbps"]}},
-    }
-    street = {"street": {"cellular": {"scheduler": "rr"}, "share": 0.5}}
-    built = topology([link, {**link, "up": "30 Mbps"}], street)
+STREET = {"cell": "street", "up": "8 Mbps", "down": "8 Mbps"}
+
+
+def street(share):
+    return {"street": {"cellular": {}, "share": share}}
+
+
+def test_cellular_cell_has_an_airtime_for_each_way_and_weights_by_rates():
+    link = {**STREET, "down": {"choice": {"values": ["9 Mbps"]}}}
+    cells = {"street": {"cellular": {"scheduler": "rr"}, "share": 0.5}}
+    built = topology([link, {**link, "up": "24 Mbps"}], cells)
     up, down = built.path(0, "up"), built.path(0, "down")
-    assert [built.link_name(k) for k in (*up.links, *down.links)] == [
+    assert list_links(built, (0, "up"), (0, "down")) == [
         "airtime of cell street, up",
         "airtime of cell street, down",
     ]
-    assert up.air.weight == 0.5
-    assert down.air.weight == 1.0
+    assert (up.air.weight, down.air.weight) == (0.5, 1.0)
     assert built.capacities_bytes_per_s[up.links[0]] == 0.5
     assert up.latency_s == CELLULAR_LATENCY_S
 
 
+FADES = {
+    "kind": "lognormal-ar1",
+    "cv": 0.5,
+    "correlation": 0.5,
+    "step": "1 s",
+    "length": "99 s",
+}
+
+
 def test_rates_may_be_drawn_or_vary_per_client():
     drawn = {"uniform": {"low": "10 Mbps", "high": "60 Mbps"}}
-    fades = {
-        "generate": {
-            "kind": "lognormal-ar1",
-            "mean": "20 Mbps",
-            "cv": 0.2,
-            "correlation": 0.5,
-            "step": "1 s",
-            "length": "9 s",
-        },
-        "end": "loop",
-    }
-    built = topology([{"cell": "home", "rate": drawn}, {"cell": "home", "rate": fades}])
-    rates = built.capacities_bytes_per_s[:8].reshape(4, 2)
-    assert (rates[:, 0] == rates[:, 1]).all()
-    assert len(np.unique(rates[:, 0])) == 4
-    assert set(built.traces) == {4, 5, 6, 7}
-    up, down = built.traces[4].trace, built.traces[5].trace
-    assert up.rates_bytes_per_s == down.rates_bytes_per_s
-    assert up.rates_bytes_per_s != built.traces[6].trace.rates_bytes_per_s
+    fades = {"generate": {**FADES, "mean": "8 Mbps"}, "end": "loop"}
+    built = topology([{"cell": "home", "rate": rate} for rate in (drawn, fades)])
+    ups, downs = built.capacities_bytes_per_s[:8].reshape(4, 2).T
+    assert (ups == downs).all()
+    assert len({*ups}) == 4
+    assert {*built.traces} == {4, 5, 6, 7}
+    up, down, other = (built.traces[k].trace.rates_bytes_per_s for k in (4, 5, 6))
+    assert up == down != other
     assert built.path(2, "up").links == (4, *built.path(0, "up").links)
 
 
 CELLS = {
-    "airtime": {"home": {"wifi": {"standard": "n", "fair": "airtime"}}},
-    "packets": {"home": {"wifi": {"standard": "n", "fair": "packets"}}},
-    "cellular": {"home": {"cellular": {}}},
+    **{
+        fair: {"wifi": {"standard": "n", "fair": fair}}
+        for fair in ("airtime", "packets")
+    },
+    "cellular": {"cellular": {}},
 }
 
 
-def uploads(folder, cells, slow, falls_at_s=None):
+def list_ends(folder, fair, slow, falls_at_s=None):
     """When uploads of a client at 65 Mbps and one at `slow` end.
 
     Of the latter's own 65 Mbps until it falls.
     """
     (folder / "rate.csv").write_text(f"0,{65 * MBPS}\n{falls_at_s},{slow * MBPS}\n")
-    table = {"file": "rate.csv", "format": "csv", "end": "hold", "rate_unit": "B/s"}
-    links = []
-    for rate in ("65 Mbps", f"{slow} Mbps" if falls_at_s is None else table):
-        rates = (
-            {"up": rate, "down": rate}
-            if "cellular" in cells["home"]
-            else {"rate": rate}
-        )
-        links.append({"cell": "home", **rates})
-    plain = validated_in(scenario(links, cells), source="s", folder=folder)
-    built = check_parts(plain, "s", time_only=True).topology
-    sends = [FlowStart(0, 0, 250_000), FlowStart(0, 2, 250_000)]
+    falls = {"file": "rate.csv", "format": "csv", "end": "hold", "rate_unit": "B/s"}
+    keys = ("up", "down") if fair == "cellular" else ("rate",)
+    links = [
+        {"cell": "home", **dict.fromkeys(keys, rate)}
+        for rate in ("65 Mbps", falls if falls_at_s else f"{slow} Mbps")
+    ]
+    built = topology(links, {"home": CELLS[fair]}, folder=folder)
+    sends = [FlowStart(0, client, 250_000) for client in (0, 2)]
     return [end.duration_s for end in play(built, sends)]
 
 
 @pytest.mark.parametrize("fair", CELLS)
-def test_a_rate_that_falls_before_it_matters_is_the_rate_that_it_falls_to(
-    tmp_path, fair
-):
-    fixed = uploads(tmp_path, CELLS[fair], 6.5)
-    assert uploads(tmp_path, CELLS[fair], 6.5, 1e-4) == pytest.approx(fixed)
+def test_rate_that_falls_before_it_matters_is_the_rate_that_it_falls_to(tmp_path, fair):
+    fixed = list_ends(tmp_path, fair, 6.5)
+    assert list_ends(tmp_path, fair, 6.5, 1e-4) == pytest.approx(fixed)
 
 
 @pytest.mark.parametrize("fair", CELLS)
@@ -181,115 +178,75 @@ def test_weights_follow_a_rate_that_falls_in_the_middle(tmp_path, fair):
     evenly; as many turns each where packets are. Until the fall both get the same, then
     by weight; who is left has the air alone.
     """
-    falls_at_s, latency_s = (
-        0.03,
-        CELLULAR_LATENCY_S if fair == "cellular" else WIFI_LATENCY_S,
-    )
-    rates = np.array([65.0, 6.5]) * MBPS
-    if fair == "cellular":
-        alone = weights = rates
-    else:
-        wifi = Wifi("n", fair=fair)
-        alone, weights = wifi.alone(rates), wifi.weights(rates)[0]
+    falls_at_s = 0.03
+    alone = weights = np.array([65.0, 6.5]) * MBPS
+    latency_s = CELLULAR_LATENCY_S
+    if fair != "cellular":
+        wifi, latency_s = Wifi("n", fair=fair), WIFI_LATENCY_S
+        alone, weights = wifi.alone(alone), wifi.weights(alone)[0]
     left = np.full(2, 250_000 - (falls_at_s - latency_s) * alone[0] / 2)
     together = weights / (weights / alone).sum()
     first_s = falls_at_s + left[0] / together[0]
     last_s = first_s + (left[1] - together[1] * (first_s - falls_at_s)) / alone[1]
-    assert uploads(tmp_path, CELLS[fair], 6.5, falls_at_s) == pytest.approx(
-        [first_s, last_s]
-    )
+    ends_s = list_ends(tmp_path, fair, 6.5, falls_at_s)
+    assert ends_s == pytest.approx([first_s, last_s])
     if fair != "packets":
-        assert first_s == pytest.approx(uploads(tmp_path, CELLS[fair], 65)[0])
-
-
-STREET = {"cell": "street", "up": "8 Mbps", "down": "8 Mbps"}
-ONOFF = {
-    "kind": "markov-on-off",
-    "high": 1,
-    "low": 0.4,
-    "mean_high": "9 s",
-    "mean_low": "3 s",
-}
-COMES = {"file": "air.csv", "format": "csv", "end": "hold"}
-
-
-def street(share):
-    return {"street": {"cellular": {"scheduler": "pf"}, "share": share}}
-
-
-def ends_of(topology):
-    """When two uploads of 1 MB each and a download of 0.2 MB end that start at 0 s."""
-    env = simpy.Environment()
-    network = Network(env, topology)
-    transfers = [network.send(0, 1e6, "up"), network.send(1, 1e6, "up")]
-    transfers.append(network.send(0, 2e5, "down"))
-    env.run(env.all_of(transfers))
-    return sorted(transfer.value for transfer in transfers)
+        assert first_s == pytest.approx(list_ends(tmp_path, fair, 65)[0])
 
 
 @pytest.mark.parametrize("factor", [1.0, 0.5])
-def test_a_share_of_the_air_may_vary(tmp_path, factor):
+def test_share_of_the_air_may_vary(tmp_path, factor):
     """A neighbour comes at 1 s: 1 MB/s until then, 0.5 MB/s from then on.
 
     Uploads, 9 ms on their way, have sent 0.991 of 2 MB at 1 s, so that 2.018 s are
     left; the download, in an airtime of its own, ends before.
     """
     (tmp_path / "air.csv").write_text(f"at,share\n0,{1 / factor}\n1,{0.5 / factor}\n")
-    share = {**COMES, "time_column": "at", "rate_column": "share", "factor": factor}
-    plain = validated_in(scenario([STREET], street(share)), source="s", folder=tmp_path)
-    built = check_parts(plain, "s", time_only=True).topology
-    assert [built.link_name(link) for link in built.traces] == [
-        "airtime of cell street, up",
-        "airtime of cell street, down",
-    ]
-    ends = ends_of(built)
-    assert ends == pytest.approx([0.209, 3.018, 3.018])
+    comes = {"file": "air.csv", "format": "csv", "end": "hold", "factor": factor}
+    share = {**comes, "time_column": "at", "rate_column": "share"}
+    env = simpy.Environment()
+    network = Network(env, topology([STREET], street(share), folder=tmp_path))
+    sent = (0, 1e6, "up"), (1, 1e6, "up"), (0, 2e5, "down")
+    transfers = [network.send(*one) for one in sent]
+    env.run(env.all_of(transfers))
+    ends_s = [transfer.value for transfer in transfers]
+    assert ends_s == pytest.approx([3.018, 3.018, 0.209])
+
+
+def list_shares(**generate):
+    built = topology([STREET], street({"generate": generate, "end": "loop"}))
+    return [air.trace.rates_bytes_per_s for air in built.traces.values()]
+
+
+ONOFF = {"kind": "markov-on-off", "high": 1, "low": 0.4}
+ONOFF |= {"mean_high": "9 s", "mean_low": "3 s"}
 
 
 def test_shares_are_generated_from_the_seed_and_stay_shares():
-    drawn = {
-        "kind": "lognormal-ar1",
-        "mean": 0.8,
-        "cv": 0.5,
-        "correlation": 0.5,
-        "step": "1 s",
-    }
-    cells = street({"generate": {**drawn, "length": "99 s"}, "end": "loop"})
-    one, two = topology([STREET], cells), topology([STREET], cells)
-    up, down = one.traces.values()
+    up, down = list_shares(**FADES, mean=0.8)
     assert up == down
-    assert one.traces == two.traces
-    shares = np.asarray(up.trace.rates_bytes_per_s)
-    assert shares.max() == 1
-    assert 0 < shares.min() < 0.6
-    traces = topology([STREET], street({"generate": ONOFF, "end": "loop"})).traces
-    assert [set(air.trace.rates_bytes_per_s) for air in traces.values()] == [
-        {1.0, 0.4}
-    ] * 2
+    assert [up, down] == list_shares(**FADES, mean=0.8)
+    assert max(up) == 1
+    assert 0 < min(up) < 0.6
+    assert [{*shares} for shares in list_shares(**ONOFF)] == [{1.0, 0.4}] * 2
 
 
 def test_show_fleet_says_what_a_cell_has_of_the_air(tmp_path, capsys):
     cells = street({"generate": ONOFF, "end": "loop"})
     cells["hall"] = {"cellular": {}, "share": 0.5}
-    (tmp_path / "s.json").write_text(
-        json.dumps(scenario([STREET, {**STREET, "cell": "hall"}], cells))
-    )
-    picture = str(tmp_path / "f.svg")
-    assert main(["show", "fleet", str(tmp_path / "s.json"), "--out", picture]) == 0
+    path = tmp_path / "s.json"
+    path.write_text(json.dumps(scenario([STREET, {**STREET, "cell": "hall"}], cells)))
+    assert main(["show", "fleet", str(path), "--out", f"{tmp_path}/f.svg"]) == 0
     said = capsys.readouterr().out
     assert "cell street, whose share of the air varies" in said
     assert "cell hall, which has 0.5 of the air" in said
 
 
-MEMBER = {"cell": "home", "mcs": 7}
-
-
-def test_a_graph_carries_cells_at_its_nodes():
+def test_graph_carries_cells_at_its_nodes():
     built = topology(
         [MEMBER, {"at": "ap", "up": "1 Mbps"}],
-        {"home": {"wifi": {"standard": "n"}, "at": "ap"}},
+        {"home": {**N, "at": "ap"}},
         topology="graph",
         edges=[{"between": ["ap", "server"], "up": "10 Mbps", "down": "9 Mbps"}],
     )
-    names = [built.link_name(link) for link in built.path(1, "up").links]
-    assert names == ["airtime of cell home", "ap>server"]
+    assert list_links(built, (1, "up")) == [AIR, "ap>server"]

@@ -1,59 +1,77 @@
-"""Codecs in scenario files: every way of writing one, and the sentence for each wrong
-one.
-"""
+"""Codecs and levels in scenario files: every way of writing one, and its arms."""
 
 import pytest
+import worlds
+import yaml
 
-from simfed import InputErrors
-from simfed.scenario import Scenario, validate_scenario
-
-PLAIN = {
-    "name": "tiny",
-    "rounds": 3,
-    "dataset": {"name": "mnist-mini"},
-    "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients": [{"count": 2, "prototype": "small", "device": "d"}],
-}
+from simfed.cli import main
+from simfed.experiment import check
 
 
-def scenario(**changes):
-    return validate_scenario({**PLAIN, **changes}, source="tiny.yaml", folder=".")
+def list_arms(**changes):
+    made = worlds.world("tiny", changes)
+    return [*map(str, made.arms_of_group(made.clients[0]))]
 
 
-def test_a_policy_names_a_codec_in_the_same_words():
-    made = scenario(policy={"kind": "uniform", "strategy": {"qsgd": {"levels": 8}}})
-    assert made.policy.options == {"strategy": "qsgd(8)"}
-    assert list(map(str, made.arms_of_group(made.clients[0]))) == ["qsgd(8)"]
+def list_choices(**compression):
+    return [
+        *map(str, worlds.world("tiny", compression=compression).compression.choices)
+    ]
 
 
-def test_a_strategy_may_be_one_for_each_layer():
+@pytest.mark.parametrize(
+    ("written", "label"),
+    [
+        ({"qsgd": {"levels": 8}}, "qsgd(8)"),
+        ({"detached-ef": {"inner": "top-k"}}, "detached-ef(top-k)"),
+    ],
+)
+def test_policy_names_a_codec_in_the_same_words(written, label):
+    policy = {"kind": "uniform", "strategy": written}
+    assert list_arms(policy=policy) == [label]
+    assert list_arms(policy=policy, method="fedkd") == [label]
+
+
+def test_strategy_may_be_one_for_each_layer():
     layers = {"conv*": "top-k @ 1 %", "*": {"qsgd": {"levels": 4}}}
-    made = scenario(compression={"strategies": [{"layers": layers}]})
-    assert made.compression.strategies == ("layers(conv*=top-k@1%,*=qsgd(4))",)
-    assert Scenario.model_validate(made.model_dump(mode="json")) == made
+    choices = list_choices(strategies=[{"layers": layers}])
+    assert choices == ["layers(conv*=top-k@1%,*=qsgd(4))"]
 
 
-def test_a_codec_that_moves_the_weights_wants_a_method_that_does():
-    detached = {"kind": "uniform", "strategy": {"detached-ef": {"inner": "top-k"}}}
-    for method in ("fedkd", "fedavg"):
-        made = scenario(method=method, policy=detached)
-        assert made.policy.strategy == "detached-ef(top-k)"
-    with pytest.raises(
-        InputErrors,
-        match=r"compression\.strategies: got "
-        r"'detached-ef\(random-k\)', expected a "
-        r"codec whose gradient",
-    ):
-        scenario(
-            method="fedprox",
-            compression={"strategies": ["detached-ef"]},
-            policy={"kind": "ascend"},
-        )
-    with pytest.raises(InputErrors) as caught:
-        scenario(method="fedprox", policy=detached)
-    (error,) = str(caught.value).splitlines()
-    assert error.startswith(
-        "tiny.yaml: policy: got 'detached-ef(top-k)', expected a codec whose gradient "
-        "is taken at the weights"
-    )
-    assert "fedkd and fedavg move them" in error
+def test_arms_are_pairs_and_a_strategy_may_name_its_own_level():
+    assert list_choices() == ["top-k", "random-k", "periodic-k"]
+    strategies = ["top-k", {"qsgd": {"levels": 4}}, "random-k@2%", "top-k + fp16"]
+    assert list_choices(strategies=strategies, k_choices=[500, "1 %"], k=1000) == [
+        "top-k@500",
+        "top-k@1%",
+        "qsgd(4)",
+        "random-k@2%",
+        "top-k+fp16@500",
+        "top-k+fp16@1%",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("policy", "arms"),
+    [
+        ({"kind": "ucb"}, ["top-k@5", "top-k@50"]),
+        ({"kind": "uniform", "strategy": "random-k@7"}, ["random-k@7"]),
+        ({"kind": "adaptive-k", "least": 3, "most": 90}, ["top-k@3", "top-k@90"]),
+    ],
+)
+def test_policies_play_what_they_name_or_what_there_is(policy, arms):
+    levels = {"strategies": ["top-k"], "k_choices": [5, 50]}
+    assert list_arms(compression=levels, policy=policy) == arms
+
+
+def test_resolved_shows_the_arms(tmp_path, capsys):
+    keys = {"compression": {"k_choices": [500, "1%"], "strategies": ["top-k", "dense"]}}
+    plain = worlds.change(worlds.TINY, {**keys, "policy": {"kind": "ucb"}})
+    (tmp_path / "s.yaml").write_text(yaml.safe_dump(plain))
+    assert main(["validate", str(tmp_path / "s.yaml"), "--resolved"]) == 0
+    assert "# arms: top-k@500, top-k@1%, dense\n" in capsys.readouterr().out
+
+
+def test_rank_may_be_that_of_the_largest_matrix():
+    policy = {"policy.strategy": "svd(60)", "prototypes.a.model": "lenet5-half"}
+    check(worlds.world("tiny", policy))

@@ -7,7 +7,7 @@ import sys
 import threading
 import time
 from contextlib import contextmanager
-from subprocess import TimeoutExpired
+from unittest import mock
 
 import pytest
 
@@ -19,22 +19,12 @@ from simfed.learn import apart
 from simfed.scenario import Scenario
 from simfed.verify import verify
 
-__all__ = ["TimeoutExpired", "assert_same_learning", "serve"]
+__all__ = ["assert_same_learning", "serve"]
 
 LEARNED = {
     "prototypes": None,
-    "participations": [
-        "round",
-        "client",
-        "prototype",
-        "model_version",
-        "arm",
-        "k",
-        "choice",
-        "outcome",
-        "staleness",
-        "merge",
-    ],
+    "participations": "round client prototype model_version arm k choice outcome "
+    "staleness merge",
     "clients": None,
 }
 """Table → what learning decides of it; None: all."""
@@ -46,7 +36,7 @@ def assert_same_learning(real, plan):
     for table, columns in LEARNED.items():
         one, other = getattr(real, table), getattr(simulated, table)
         if columns is not None:
-            one, other = one[columns], other[columns]
+            one, other = one[columns.split()], other[columns.split()]
         assert one.equals(other), table
     return simulated
 
@@ -60,11 +50,12 @@ def scenario(**changes):
     """Three clients of one prototype; anything can be replaced."""
     method = changes.get("method", "fedkd")
     kind = method["kind"] if isinstance(method, dict) else method
+    public = {"public": 16} if registry("method").get(kind).needs_public else {}
     plain = {
         "name": "tiny",
         "rounds": 3,
         "seed": 3,
-        "dataset": {"name": "mnist-mini", **_public(kind)},
+        "dataset": {"name": "mnist-mini", **public},
         "prototypes": {"small": {"model": "lenet5-half"}},
         "clients": [{"count": 3, "prototype": "small", "device": "x86-2core-vm"}],
         "compression": {"k": 500},
@@ -73,10 +64,6 @@ def scenario(**changes):
         **changes,
     }
     return Scenario.model_validate(plain)
-
-
-def _public(kind):
-    return {"public": 16} if registry("method").get(kind).needs_public else {}
 
 
 ONE_AT_A_TIME = threading.Lock()
@@ -124,11 +111,8 @@ def slowed(**seconds_of):
         ends.append(end)
         return Slow(end, seconds_of.get(f"client_{client}", 0.0))
 
-    apart.RealClient = made
-    try:
+    with mock.patch.object(apart, "RealClient", made):
         yield ends
-    finally:
-        apart.RealClient = real
 
 
 @contextmanager
@@ -140,11 +124,8 @@ def wrapped(client, wrap, again=lambda: True):
         end = real(scenario, streams, number, device)
         return wrap(end) if number == client and again() else end
 
-    apart.RealClient = made
-    try:
+    with mock.patch.object(apart, "RealClient", made):
         yield
-    finally:
-        apart.RealClient = real
 
 
 @contextmanager
@@ -158,11 +139,8 @@ def watched():
         servers.append(peers)
         return listen(peers, *where)
 
-    Peers.listen = noted
-    try:
+    with mock.patch.object(Peers, "listen", noted):
         yield servers
-    finally:
-        Peers.listen = listen
 
 
 def wait_for(condition):
@@ -210,28 +188,24 @@ def deployed(
     *,
     listening=None,
     crowd=None,
-    before=None,
-    told=None,
-    slow=None,
+    before=lambda *where: None,
+    slow={},
     progress=False,
     **options,
 ):
     """The run of a scenario with three clients on threads, whose invariants hold.
 
-    `slow`: see `slowed`; `before`, `told`: called before and after they begin.
+    `slow`: see `slowed`; `before`: called before they begin.
     """
     crowd = crowd or Crowd()
 
     def begin(host, port):
-        if before is not None:
-            before(host, port)
+        before(host, port)
         crowd.begin(host, port)
-        if told is not None:
-            told(host, port)
 
     listening = listening or at_a_port(port=0)
     try:
-        with slowed(**(slow or {})):
+        with slowed(**slow):
             real = serve(
                 plan, out, listening=listening, progress=progress, told=begin, **options
             )
@@ -241,8 +215,9 @@ def deployed(
     return real
 
 
-def returned(crowd, plan, out, listening, stop):
+def returned(plan, out, stop):
     """The run of a server that `stop` interrupts, and that then goes on."""
+    crowd, listening = Crowd(), at_a_port()
     crowd.begin("127.0.0.1", listening.port)
     with pytest.raises(Interrupted):
         serve(plan, out, listening=listening, progress=stop)

@@ -1,5 +1,6 @@
 """Clients that vanish, servers that are stopped, and what both come back to."""
 
+import contextlib
 import signal
 import threading
 import time
@@ -20,7 +21,7 @@ class Vanishes(Exception):
 
 
 @pytest.mark.parametrize("downlink", [{}, CHANGES], ids=["models", "changes"])
-def test_a_client_that_vanishes_is_dropped_and_may_join_again(
+def test_client_that_vanishes_is_dropped_and_may_join_again(
     tmp_path, monkeypatch, downlink
 ):
     """Its process dies at its second task.
@@ -60,31 +61,36 @@ def test_a_client_that_vanishes_is_dropped_and_may_join_again(
     assert any("client 1 was gone" in warning for warning in real.manifest["warnings"])
 
 
+def stop_after(last):
+    """A run's progress that ends it."""
+
+    def stop(round, time_s, accuracy):
+        if round == last:
+            raise KeyboardInterrupt
+
+    return stop
+
+
 @pytest.mark.parametrize(
-    ("changes", "stops_after"),
+    ("method", "downlink", "stops_after"),
     [
-        ({"method": "scaffold"}, 3),
-        ({"method": "scaffold", "downlink": CHANGES}, 3),
-        ({"method": "fedkd", "downlink": CHANGES}, 3),
-        ({"method": "fedprox"}, 1),
+        ("scaffold", {}, 3),
+        ("scaffold", CHANGES, 3),
+        ("fedkd", CHANGES, 3),
+        ("fedprox", {}, 1),
     ],
     ids=["models", "changes", "batched", "nothing saved"],
 )
-def test_a_stopped_server_resumes_with_its_clients_to_the_same_bits(
-    tmp_path, changes, stops_after
+def test_stopped_server_resumes_with_its_clients_to_the_same_bits(
+    tmp_path, method, downlink, stops_after
 ):
     """Clients look for the server; who is there again goes on from the checkpoint.
 
     Without one they forget what they left unsent in the run that no longer counts.
     """
-    plan = worlds.scenario(rounds=5, checkpoint={"every": 2}, **changes)
-    listening = worlds.at_a_port()
-
-    def stop(round, time_s, accuracy):
-        if round == stops_after:
-            raise KeyboardInterrupt
-
-    real = worlds.returned(worlds.Crowd(), plan, tmp_path / "real", listening, stop)
+    plan = {"rounds": 5, "checkpoint": {"every": 2}, "downlink": downlink}
+    plan = worlds.scenario(method=method, **plan)
+    real = worlds.returned(plan, tmp_path / "real", stop_after(stops_after))
     worlds.assert_same_learning(real, plan)
 
 
@@ -131,64 +137,64 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
     worlds.assert_same_learning(real, plan)
 
 
-def test_a_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
+def test_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
     tmp_path,
 ):
     plan = worlds.scenario(
         rounds=8,
         checkpoint={"every": 3},
         method="fedavg",
-        policy={"kind": "uniform", "strategy": "top-k"},
         aggregation={"mode": "asynchronous", "concurrency": 3},
     )
-    listening = worlds.at_a_port()
-    merged = threading.Event()
+    merged, stop_last = threading.Event(), stop_after(4)
 
-    def stop(round, time_s, accuracy):
+    def stop(round, *more):
         if round == 3:
             merged.set()  # client 2 has its task, and is asked for its state
-        if round == 4:
-            raise KeyboardInterrupt
+        stop_last(round, *more)
 
     with worlds.slowed(client_2=merged) as ends:
-        real = worlds.returned(worlds.Crowd(), plan, tmp_path / "real", listening, stop)
+        real = worlds.returned(plan, tmp_path / "real", stop)
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
-    left = [under_way(end) for end in ends]
-    # it knows that that is lost
-    assert not any(first.round in rounds for rounds in left)
+    # no client believes that it may still be merged
+    states = [state for end in ends for state in end._here.states.values()]
+    assert all(one.name[0] != first.round for state in states for one in state.open)
     assert len(real.rounds) == 8
 
 
-def under_way(end):
-    """Rounds of which a client believes that its upload may still be merged."""
-    return [one.name[0] for state in end._here.states.values() for one in state.open]
+@contextlib.contextmanager
+def ending(processes):
+    """None of these processes outlives the body."""
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
 
 
 @pytest.mark.long
-def test_a_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_path):
+def test_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_path):
     plan = worlds.scenario(rounds=30, checkpoint={"every": 1}, method="fedprox")
     where, serve = worlds.serving(plan, tmp_path)
     clients = [
         worlds.command("join", where, "--client", str(n), "--patience", "60")
         for n in range(3)
     ]
-    try:
-        server = worlds.command(*serve)
+    servers = [worlds.command(*serve)]
+    with ending(clients), ending(servers):
         for kill in range(5):
+            server = servers[-1]
             assert worlds.wait_for_line(server, "clients join")
             worlds.wait_for_round(server, tmp_path / "real", 1 + 3 * kill)
             time.sleep(0.01 * kill)
             server.kill()
             assert server.wait() == -signal.SIGKILL
-            server = worlds.command(*serve, "--resume")
-        assert worlds.wait_for_line(server, "clients join")
-        assert server.wait(timeout=240) == 0
+            servers.append(worlds.command(*serve, "--resume"))
+        assert worlds.wait_for_line(servers[-1], "clients join")
+        assert servers[-1].wait(timeout=240) == 0
         # who was looking for the server when the last round was done finds none
         assert {client.wait(timeout=120) for client in clients} <= {0, 1}
-    finally:
-        for process in (*clients, server):
-            process.kill()
     worlds.assert_same_learning(simfed.load_run(tmp_path / "real"), plan)
     assert verify(tmp_path / "real") == []
 
@@ -199,34 +205,27 @@ def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
     where, serve = worlds.serving(plan, tmp_path)
     server = worlds.command(*serve)
 
-    def client(number):
-        return worlds.command("join", where, "--client", str(number))
+    def begin(client):
+        return worlds.command("join", where, "--client", str(client))
 
-    clients = [client(n) for n in range(3)]
-    try:
+    clients = [begin(n) for n in range(3)]
+    with ending(clients), ending([server]):
         worlds.wait_for_line(server, "clients join")
         for kill in range(5):
-            try:
-                server.wait(timeout=0.6 + 0.1 * (kill % 5))
-                break
-            except worlds.TimeoutExpired:
+            time.sleep(0.6 + 0.1 * kill)
+            if server.poll() is None:
                 clients[kill % 3].kill()
                 clients[kill % 3].wait()
-                clients[kill % 3] = client(kill % 3)
+                clients[kill % 3] = begin(kill % 3)
         assert server.wait(timeout=240) == 0
-    finally:
-        for process in (*clients, server):
-            process.kill()
-    real = simfed.load_run(tmp_path / "real")
-    assert len(real.rounds) == 120
+    assert len(simfed.load_run(tmp_path / "real").rounds) == 120
     assert verify(tmp_path / "real") == []
 
 
 def test_client_that_slept_comes_back_and_goes_on(tmp_path):
     """Its process stands still, as a laptop's does, longer than silence is borne."""
     plan = worlds.scenario(rounds=12, method="fedprox", evaluation={"every": 12})
-    quick = Patience(silence_s=1.0, beat_s=0.2)
-    listening = worlds.at_a_port(patience=quick)
+    listening = worlds.at_a_port(patience=Patience(silence_s=1.0, beat_s=0.2))
     where = f"127.0.0.1:{listening.port}"
     sleeper = worlds.command("join", where, "--client", "1", "--patience", "120")
     crowd = worlds.Crowd((0, 2))
@@ -240,28 +239,18 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
             sleeper.send_signal(signal.SIGCONT)
             worlds.wait_for(lambda: 1 in peers.there)
 
-    try:
-        with worlds.watched() as servers:
-            real = worlds.deployed(
-                plan,
-                tmp_path / "real",
-                listening=listening,
-                crowd=crowd,
-                progress=sleep,
-            )
+    how = {"listening": listening, "crowd": crowd, "progress": sleep}
+    with ending([sleeper]), worlds.watched() as servers:
+        real = worlds.deployed(plan, tmp_path / "real", **how)
         assert sleeper.wait(timeout=60) == 0
-    finally:
-        sleeper.kill()
     assert crowd.errors == {}
-    rounds = (
-        real.participations.query("client == 1").groupby("round")["outcome"].first()
-    )
-    assert rounds[1] == rounds[12] == "aggregated"
-    assert {3, 4}.isdisjoint(rounds[rounds == "aggregated"].index)
+    merged = real.participations.query("client == 1 and outcome == 'aggregated'")
+    assert {1, 12} <= {*merged["round"]}
+    assert {3, 4}.isdisjoint(merged["round"])
     assert any("client 1 was gone" in line for line in real.manifest["warnings"])
 
 
-def test_a_server_to_which_nobody_comes_says_how_many_came(tmp_path):
+def test_server_to_which_nobody_comes_says_how_many_came(tmp_path):
     listening = worlds.at_a_port(join_s=0.1)
     with pytest.raises(RunFailed, match=r"0 of 3 clients joined within 0\.1 s"):
         serve(worlds.scenario(), tmp_path / "run", listening=listening, progress=False)

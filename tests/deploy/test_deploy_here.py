@@ -26,13 +26,13 @@ NARROW = {"up": "1 Mbps", "down": "1.5 Mbps"}
 
 def shaped_plan(**changes):
     clients = [{"count": 3, "prototype": "small", "device": SLOW, "link": NARROW}]
-    return worlds.scenario(
-        clients=clients,
-        rounds=8,
-        checkpoint={"every": 0},
-        compression={"k": 15_000, "index_code": "fixed"},
-        **changes,
-    )
+    plain = {
+        "clients": clients,
+        "rounds": 8,
+        "checkpoint": {"every": 0},
+        "compression": {"k": 15_000, "index_code": "fixed"},
+    }
+    return worlds.scenario(**{**plain, **changes})
 
 
 def needs_shaping():
@@ -45,14 +45,27 @@ def needs_shaping():
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
 
 
-def test_more_clients_than_processes_that_a_machine_can_have_are_refused():
-    crowd = [{"count": 1001, "prototype": "small", "device": worlds.TIMES}]
-    with pytest.raises(
-        InputError,
-        match=r"clients: got 1001, expected at most 1,000 clients, as each "
-        r"is a process",
-    ):
-        deploy(worlds.scenario(clients=crowd))
+LOSSY = {"link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01}}
+TCP = {"network": {"model": "tcp"}}
+CELLS = {"network": {"cells": {"home": {"wifi": {"standard": "n"}}}}}
+
+
+@pytest.mark.parametrize(
+    ("group", "changes", "said"),
+    [
+        (
+            {"count": 1001},
+            {},
+            "clients: got 1001, expected at most 1,000 clients, as each is a process",
+        ),
+        (LOSSY, TCP, "links that lose packets"),
+        ({"link": {"cell": "home", "mcs": 7}}, CELLS, "radio cells"),
+    ],
+)
+def test_clients_that_no_machine_can_have_are_refused(group, changes, said):
+    clients = [{"prototype": "small", "device": worlds.TIMES, **group}]
+    with pytest.raises(InputError, match=said):
+        deploy(worlds.scenario(clients=clients, **changes), shaped=True, progress=False)
 
 
 def test_links_become_token_buckets_and_delays_inside_namespaces():
@@ -92,20 +105,17 @@ def test_links_become_token_buckets_and_delays_inside_namespaces():
 
 def test_both_ends_of_every_pair_have_addresses_that_no_other_pair_has():
     commands = shaping.list_commands(Star(3, up_bytes_per_s=1e6), "00001f")
-    added = [line for line in map(" ".join, commands) if "addr add" in line]
-    ends = [IPv4Interface(line.partition("addr add ")[2].split()[0]) for line in added]
+    added = [line[line.index("add") + 1] for line in commands if "addr" in line]
+    ends = [*map(IPv4Interface, added)]
     assert len({end.ip for end in ends}) == len(ends) == 2 * 4
     assert [one.network for one in ends[::2]] == [other.network for other in ends[1::2]]
     assert len({end.network for end in ends}) == 4
 
 
-def test_a_queue_is_as_long_as_its_link_takes_for_it():
+def test_queue_is_as_long_as_its_link_takes_for_it():
     star = Star(1, up_bytes_per_s=1e6, down_bytes_per_s=1e4)
-    rooms = [
-        line[line.index("limit") + 1]
-        for line in shaping.list_commands(star, "00000a", queue_s=0.5)
-        if "tbf" in line
-    ]
+    commands = shaping.list_commands(star, "00000a", queue_s=0.5)
+    rooms = [line[line.index("limit") + 1] for line in commands if "tbf" in line]
     assert rooms == ["500000", "32768"]  # of a slow link twenty packets
 
 
@@ -123,40 +133,19 @@ def test_both_ends_send_with_the_congestion_control_of_the_network_model():
 def test_what_shaping_lacks_is_named(monkeypatch):
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     monkeypatch.setenv("PATH", "")
-    with pytest.raises(
-        InputError,
-        match=r"no root, `ip` \(iproute2\) (and|or) `tc` "
-        r"\(iproute2\)",
-    ):
+    said = r"no root, `ip` \(iproute2\) (and|or) `tc` \(iproute2\)"
+    with pytest.raises(InputError, match=said):
         deploy(shaped_plan(), shaped=True, progress=False)
 
 
-def test_links_that_vary_cannot_be_shaped(tmp_path):
-    plan = worlds.scenario(
-        clients=[
-            {
-                "count": 3,
-                "prototype": "small",
-                "device": "x86-2core-vm",
-                "link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01},
-            }
-        ],
-        network={"model": "tcp"},
-    )
-    with pytest.raises(InputError, match="links that lose packets"):
-        deploy(plan, shaped=True, progress=False)
-    member = {
-        "prototype": "small",
-        "device": "x86-2core-vm",
-        "link": {"cell": "home", "mcs": 7},
-    }
-    cells = {"home": {"wifi": {"standard": "n"}}}
-    plan = worlds.scenario(clients=[{"count": 3, **member}], network={"cells": cells})
-    with pytest.raises(InputError, match="radio cells"):
-        deploy(plan, shaped=True, progress=False)
+def wait_until(condition):
+    until_s = time.monotonic() + 20
+    while not condition():
+        assert time.monotonic() < until_s
+        time.sleep(0.05)
 
 
-def test_a_warden_undoes_the_last_first_when_its_deployment_is_killed(tmp_path):
+def test_warden_undoes_the_last_first_when_its_deployment_is_killed(tmp_path):
     """The process that put things up is killed as hard as it goes."""
     (tmp_path / "group").mkdir()
     script = f"""
@@ -177,26 +166,20 @@ time.sleep(100)
     ) as process:
         child = int(process.stdout.readline())
         process.kill()
-    until_s = time.monotonic() + 20
-    while (
-        not (tmp_path / "undone").exists()
-        or (tmp_path / "undone").read_text() != "2\n1\n"
-    ):
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
+    undone = tmp_path / "undone"
+    alive = ["kill", "-0", str(child)]
+    wait_until(lambda: undone.exists() and undone.read_text() == "2\n1\n")
     assert not (tmp_path / "group").exists()
-    while subprocess.run(["kill", "-0", str(child)], check=False).returncode == 0:
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
+    wait_until(lambda: subprocess.run(alive, check=False).returncode)
 
 
-def test_a_warden_without_a_will_ends_at_once():
+def test_warden_without_a_will_ends_at_once():
     warden = Warden()
     warden.close()
 
 
 @pytest.mark.long
-def test_a_deployment_of_processes_learns_the_bits_of_the_simulation(tmp_path):
+def test_deployment_of_processes_learns_the_bits_of_the_simulation(tmp_path):
     plan = worlds.scenario(method="fedavg")
     real = deploy(plan, tmp_path / "real", progress=False)
     worlds.assert_same_learning(real, plan)
@@ -217,19 +200,15 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
 
 
 @pytest.mark.long
-def test_a_quota_is_the_scenarios_own(tmp_path, monkeypatch):
+def test_quota_is_the_scenarios_own(tmp_path, monkeypatch):
     """Its share and its period, not those by which a slow processor is imitated."""
     needs_shaping()
     groups, make = [], shaping.make_group
 
     def made(group, *how):
         make(group, *how)
-        file = next(
-            group / name
-            for name in ("cpu.max", "cpu.cfs_quota_us")
-            if (group / name).exists()
-        )
-        groups.append(file.read_text().split()[0])
+        files = (group / name for name in ("cpu.max", "cpu.cfs_quota_us"))
+        groups += [file.read_text().split()[0] for file in files if file.exists()]
 
     monkeypatch.setattr(shaping, "make_group", made)
     device = {**worlds.TIMES, "quota": {"share": 0.6, "period": "50 ms"}}
@@ -256,13 +235,9 @@ def test_latency_needs_a_kernel_with_netem(monkeypatch):
 def test_nothing_is_left_of_a_shaped_deployment(tmp_path, ends_by):
     needs_shaping()
     file = tmp_path / "plan.yaml"
-    plan = shaped_plan()
-    file.write_text(
-        simfed.scenario.dump_scenario(plan.model_copy(update={"rounds": 10_000}))
-    )
-    process = worlds.command(
-        "deploy", str(file), "--shaped", "--out", str(tmp_path / "real"), "--no-figures"
-    )
+    file.write_text(simfed.scenario.dump_scenario(shaped_plan(rounds=10_000)))
+    words = f"deploy {file} --shaped --out {tmp_path}/real --no-figures"
+    process = worlds.command(*words.split())
     try:
         worlds.wait_for_line(process, "10,000 rounds")
         time.sleep(12.0)
@@ -275,15 +250,11 @@ def test_nothing_is_left_of_a_shaped_deployment(tmp_path, ends_by):
 
 
 def namespaces():
-    listed = subprocess.run(
-        ["ip", "netns", "list"], capture_output=True, text=True, check=True
-    )
-    return [line for line in listed.stdout.splitlines() if line.startswith("simfed-")]
+    listed = subprocess.check_output(["ip", "netns", "list"], text=True)
+    return [line for line in listed.splitlines() if line.startswith("simfed-")]
 
 
 def assert_nothing_is_left():
-    until_s = time.monotonic() + 20
-    groups = [Path("/sys/fs/cgroup"), Path("/sys/fs/cgroup/cpu")]
-    while namespaces() or any(list(folder.glob("simfed-*")) for folder in groups):
-        assert time.monotonic() < until_s
-        time.sleep(0.2)
+    groups = Path("/sys/fs/cgroup")
+    below = "simfed-*", "cpu/simfed-*"
+    wait_until(lambda: not namespaces() and not any(map(list, map(groups.glob, below))))

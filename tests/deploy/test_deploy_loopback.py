@@ -6,60 +6,52 @@ import deploy_worlds as worlds
 import numpy as np
 import pytest
 
+from simfed.compress import codec_from_spec
 from simfed.learn import ChangesDown, ChangesHeld
 from simfed.learn.own_losses import OwnLosses
 
+ORDER = "download", "training", "compression", "upload"
+
 
 def assert_spans_fill_every_participation(real):
+    spans = real.spans
     for client in range(3):
-        spans = real.spans[real.spans["track"] == f"client {client}"]
-        assert np.array_equal(
-            spans["started_at_s"].to_numpy()[1:], spans["finished_at_s"].to_numpy()[:-1]
-        )
-        for _, of_round in spans.groupby("round"):
-            kinds = [
-                kind for kind in of_round["kind"] if kind not in ("host", "waiting")
-            ]
-            order = ["download", "training", "compression", "upload"]
-            assert kinds == [kind for kind in order if kind in kinds]
+        mine = spans[spans["track"] == f"client {client}"]
+        assert [*mine["started_at_s"][1:]] == [*mine["finished_at_s"][:-1]]
+        for _, of_round in mine.groupby("round"):
+            kinds = [kind for kind in of_round["kind"] if kind in ORDER]
+            assert kinds == [kind for kind in ORDER if kind in kinds]
     # on a busy machine, clocks hide what is short
-    training_s = real.participations["training_s"]
-    assert training_s.min() >= 0
-    assert training_s.max() > 0
-    server = real.spans[real.spans["track"] == "server"]
-    assert "merge" in set(server["kind"])
+    least_s, *_, most_s = sorted(real.participations["training_s"])
+    assert 0 <= least_s < most_s
+    assert "merge" in set(spans[spans["track"] == "server"]["kind"])
 
 
 @pytest.mark.parametrize(
-    "changes",
-    [
-        {"method": "fedkd", "policy": {"kind": "uniform", "strategy": "periodic-k"}},
-        {
-            "method": "scaffold",
-            "compression": {"k": 500, "index_code": "seeded"},
-            "policy": {"kind": "uniform", "strategy": "random-k"},
-            "rounds": 2,
-        },
-    ],
-    ids=lambda changes: changes["method"],
+    ("method", "strategy", "index_code"),
+    [("fedkd", "periodic-k", "ideal"), ("scaffold", "random-k", "seeded")],
 )
 def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
-    tmp_path, changes
+    tmp_path, method, strategy, index_code
 ):
-    plan = worlds.scenario(**changes)
+    plan = worlds.scenario(
+        method=method,
+        rounds=2,
+        compression={"k": 500, "index_code": index_code},
+        policy={"kind": "uniform", "strategy": strategy},
+    )
     real = worlds.deployed(plan, tmp_path / "real")
     worlds.assert_same_learning(real, plan)
     assert real.manifest["mode"] == "deployed"
-    assert set(real.manifest["clocks"]) == {"0", "1", "2"}
     assert_spans_fill_every_participation(real)
-    assert all(
-        abs(c["ahead_s"]) <= c["unsure_s"] + 1e-3
-        for c in real.manifest["clocks"].values()
-    )
+    clocks = real.manifest["clocks"]
+    assert {*clocks} == {"0", "1", "2"}
+    for clock in clocks.values():
+        assert abs(clock["ahead_s"]) <= clock["unsure_s"] + 1e-3
 
 
 @pytest.mark.parametrize("residuals", ["restored", "as-sent"])
-def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
+def test_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
     tmp_path, residuals
 ):
     """Whatever becomes of what they had sent, they go on from the bits of the
@@ -77,13 +69,24 @@ def test_a_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
     assert 0 < real.rounds["rolled_back"].sum() < 6
 
 
-def test_a_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
+def test_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
     """fedmd compresses nothing."""
     plan = worlds.scenario(
         method="fedmd", policy={"kind": "exp3"}, evaluation={"every": 2}
     )
     real = worlds.deployed(plan, tmp_path / "real")
     assert real.participations["reward"].isna().all()
+
+
+def deploy_without_client_2(plan, out):
+    """A run in which client 2 trains until the last round is over."""
+    over = threading.Event()
+
+    def progress(round, time_s, accuracy):
+        if round == plan.rounds:
+            over.set()
+
+    return worlds.deployed(plan, out, slow={"client_2": over}, progress=progress)
 
 
 def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_path):
@@ -94,15 +97,7 @@ def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_
         evaluation={"every": 1, "measures": ["auc"]},
         aggregation={"mode": "asynchronous", "concurrency": 3},
     )
-    over = threading.Event()
-
-    def progress(round, time_s, accuracy):
-        if round == 4:
-            over.set()
-
-    real = worlds.deployed(
-        plan, tmp_path / "real", slow={"client_2": over}, progress=progress
-    )
+    real = deploy_without_client_2(plan, tmp_path / "real")
     assert set(real.clients["client"]) == {0, 1}
     assert real.clients["auc"].between(0, 1).all()
 
@@ -114,11 +109,9 @@ def assert_changes_travelled(real, simulated):
     """Whole models first, and then as few bytes as simulated but for the messages'
     heads.
     """
-    one, other = (
-        run.participations["downlink_bytes"].to_numpy() for run in (real, simulated)
-    )
+    one, other = (run.participations["downlink_bytes"] for run in (real, simulated))
     assert other.min() < 0.1 * other.max()
-    assert np.all((one - other > 0) & (one - other < 500))
+    assert (one - other).between(1, 499).all()
 
 
 def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
@@ -137,16 +130,17 @@ def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "mode",
+    ("method", "mode", "longest_s"),
     [
-        {"mode": "deadline", "deadline": "500 ms", "late": "merge"},
-        {"mode": "first", "over_selection": 0.5, "late": "merge"},
-        {"mode": "buffered", "buffer": 2, "concurrency": 3},
-        {"mode": "asynchronous", "concurrency": 2},
+        ("fedavg", {"mode": "deadline", "deadline": "500 ms", "late": "merge"}, 1.2),
+        ("fedavg", {"mode": "first", "over_selection": 0.5, "late": "merge"}, 0.5),
+        ("fedbuff", {"mode": "buffered", "buffer": 2, "concurrency": 3}, 0.5),
+        ("fedasync", {"mode": "asynchronous", "concurrency": 2}, 0.5),
     ],
-    ids=lambda mode: mode["mode"],
 )
-def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, mode):
+def test_changes_lead_to_the_servers_model_in_every_mode(
+    tmp_path, monkeypatch, method, mode, longest_s
+):
     """Whoever is slow has an older version than the others, and gets what it lacks."""
     sent, arrived = {}, []
     parts_of, arrival = ChangesDown.parts, ChangesHeld.arrived
@@ -162,16 +156,10 @@ def test_changes_lead_to_the_servers_model_in_every_mode(tmp_path, monkeypatch, 
 
     monkeypatch.setattr(ChangesDown, "parts", parts)
     monkeypatch.setattr(ChangesHeld, "arrived", kept)
-    picked = (
-        {"participation": {"clients_per_round": 2}} if mode["mode"] == "first" else {}
-    )
-    method = {"buffered": "fedbuff", "asynchronous": "fedasync"}.get(
-        mode["mode"], "fedavg"
-    )
-    plan = worlds.scenario(
-        rounds=8, method=method, aggregation=mode, downlink=CHANGES, **picked
-    )
-    longest_s = 1.2 if mode["mode"] == "deadline" else 0.5
+    plain = {"rounds": 8, "aggregation": mode, "downlink": CHANGES}
+    if mode["mode"] == "first":
+        plain["participation"] = {"clients_per_round": 2}
+    plan = worlds.scenario(method=method, **plain)
     slow = {"client_0": 0.1, "client_1": 0.15, "client_2": longest_s}
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
     assert "failed" not in set(real.participations["outcome"])
@@ -210,32 +198,6 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    "method",
-    [
-        "fedavg",
-        "fedprox",
-        "fedopt",
-        "fedproto",
-        "fedgen",
-        "fedmd",
-        "feddf",
-        "kt-pfl",
-        "fedal",
-        "fedkd-mutual",
-        {"kind": "fedtgp", "predict": "nearest-mean"},
-        "local-only",
-        "ditto",
-        {"kind": "fedrep", "head_epochs": 1},
-    ],
-    ids=str,
-)
-def test_every_method_learns_the_bits_of_the_simulation(method):
-    plan = worlds.scenario(method=method)
-    worlds.assert_same_learning(worlds.deployed(plan), plan)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
     "strategy",
     [
         "dense",
@@ -254,8 +216,6 @@ def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
 
 
 def assert_travels(strategy, index_code):
-    from simfed.compress import codec_from_spec
-
     plan = worlds.scenario(
         clients=[{"count": 3, "prototype": "small", "device": worlds.TIMES}],
         compression={"k": 500, "strategies": [strategy], "index_code": index_code},
@@ -270,7 +230,7 @@ def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
 
 
 @pytest.mark.long
-def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
+def test_bandit_is_paid_by_measured_seconds(tmp_path):
     policy = {"kind": "ascend", "warmup": 1, "reward": {"clip": [-1000, 1000]}}
     real = worlds.deployed(worlds.scenario(policy=policy, rounds=4), tmp_path / "real")
     rows = real.participations
@@ -279,7 +239,7 @@ def test_a_bandit_is_paid_by_measured_seconds(tmp_path):
     assert (rows.groupby("client")["reward"].nunique() > 1).all()
 
 
-def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(
+def test_loss_that_was_measured_after_a_merge_is_not_measured_again(
     tmp_path, monkeypatch
 ):
     asks, asked = OwnLosses.asks, set()
@@ -294,19 +254,11 @@ def test_a_loss_that_was_measured_after_a_merge_is_not_measured_again(
     assert asked == {(0, True), (1, False), (2, False)}
 
 
-def test_a_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
+def test_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
     plan = worlds.scenario(
         rounds=2, aggregation={"mode": "deadline", "deadline": "1.5 s", "late": "drop"}
     )
-    over = threading.Event()
-
-    def progress(round, time_s, accuracy):
-        if round == 2:
-            over.set()
-
-    real = worlds.deployed(
-        plan, tmp_path / "real", slow={"client_2": over}, progress=progress
-    )
+    real = deploy_without_client_2(plan, tmp_path / "real")
     rows = real.participations
     assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
     assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}

@@ -33,13 +33,11 @@ def test_who_is_not_to_be_there_is_not_asked_and_who_leaves_is_dropped(tmp_path)
     assert seen == [[1, 0, "aggregated"], [1, 2, "dropped"], [2, 0, "aggregated"]]
 
 
-def test_a_server_restarts_and_loses_what_it_got(tmp_path):
-    strikes = {
-        "between": {"uniform": {"low": "0.2 s", "high": "0.3 s"}},
-        "lasts": "0.1 s",
-    }
-    plan = worlds.scenario(rounds=2, faults={"restarts": strikes})
-    slow = {f"client_{client}": 0.6 for client in range(3)}
+def test_server_restarts_and_loses_what_it_got(tmp_path):
+    between = {"uniform": {"low": "0.2 s", "high": "0.3 s"}}
+    restarts = {"between": between, "lasts": "0.1 s"}
+    plan = worlds.scenario(rounds=2, faults={"restarts": restarts})
+    slow = dict.fromkeys(("client_0", "client_1", "client_2"), 0.6)
     real = worlds.deployed(plan, tmp_path / "real", slow=slow)
     assert set(real.participations["outcome"]) == {"dropped"}
     assert "restart" in set(real.spans["kind"])
@@ -64,33 +62,28 @@ PRIVATE = {"level": "client", "clip": 1.0, "noise": 1.0, "delta": 1e-5}
 BATTERY = {"kind": "battery", "capacity_j": 1e4, "charge_w": 1.0, "work_w": 2.0}
 
 
+OFTEN = {"between": "1 h", "lasts": "1 s"}
+TREE = {"topology": "tree", "tiers": [{"name": "edge", "count": 2}]}
+EDGES = {"network": TREE, "aggregation": {"edge_servers": {"at": "edge"}}}
+
+
 @pytest.mark.parametrize(
-    ("changes", "where"),
+    ("where", "changes"),
     [
-        ({"faults": {"freezes": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
-        ({"faults": {"messages": {"lost": 0.1}}}, "faults"),
-        ({"faults": {"stalls": {"between": "1 h", "lasts": "1 s"}}}, "faults"),
-        ({"clients": group(attack="sign-flip"), **DENSE}, "clients[0].attack"),
-        ({"clients": group(overlap={"chunks": 4})}, "clients[0].overlap"),
-        ({"clients": group(local_time="1 s")}, "clients[0].local_time"),
-        ({"charge": {"base": True}, **DENSE}, "charge.base"),
-        ({"privacy": PRIVATE, **DENSE}, "privacy"),
-        (
-            {
-                "network": {
-                    "topology": "tree",
-                    "tiers": [{"name": "edge", "count": 2}],
-                },
-                "aggregation": {"edge_servers": {"at": "edge"}},
-                **DENSE,
-            },
-            "aggregation.edge_servers",
-        ),
-        ({"clients": group(availability=BATTERY)}, "clients.availability"),
-        ({**DENSE, "method": "two-trips"}, "method"),
+        ("faults", {"faults": {"freezes": OFTEN}}),
+        ("faults", {"faults": {"messages": {"lost": 0.1}}}),
+        ("faults", {"faults": {"stalls": OFTEN}}),
+        ("clients[0].attack", {"clients": group(attack="sign-flip"), **DENSE}),
+        ("clients[0].overlap", {"clients": group(overlap={"chunks": 4})}),
+        ("clients[0].local_time", {"clients": group(local_time="1 s")}),
+        ("charge.base", {"charge": {"base": True}, **DENSE}),
+        ("privacy", {"privacy": PRIVATE, **DENSE}),
+        ("aggregation.edge_servers", {**EDGES, **DENSE}),
+        ("clients.availability", {"clients": group(availability=BATTERY)}),
+        ("method", {**DENSE, "method": "two-trips"}),
     ],
 )
-def test_what_real_clients_cannot_be_made_to_do_is_refused(changes, where, add_part):
+def test_what_real_clients_cannot_be_made_to_do_is_refused(where, changes, add_part):
     add_part("method", "two-trips", TwoTrips)
     with pytest.raises(InputError) as raised:
         worlds.serve(worlds.scenario(**changes))

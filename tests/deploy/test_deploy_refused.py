@@ -12,7 +12,6 @@ import pytest
 import torch
 
 from simfed.learn import Parcel, pack, unpack
-from simfed.learn.apart import TaskAnswer
 
 TINY = {
     "method": "fedavg",
@@ -25,29 +24,32 @@ TINY = {
 }
 
 
-def altered(change, kind=None):
-    """Meanwhile client 1 answers its second task otherwise: `change(answer)`."""
-    return worlds.wrapped(1, lambda end: (kind or Altering)(end, change))
+def deploy_altered(out, kind, *args, **more):
+    """Deploy two clients, of which client 1 has another end."""
+    plan = worlds.scenario(**TINY | more)
+    with worlds.wrapped(1, lambda end: kind(end, *args)):
+        run = worlds.deployed(plan, out, crowd=worlds.Crowd((0, 1)))
+    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    told = [line for line in run.manifest["warnings"] if "client 1" in line]
+    return outcomes, told
 
 
 class Altering(worlds.Wrapped):
-    """A client's end that sends something else once."""
+    """A client's end that sends something else in one task after another."""
 
-    def __init__(self, end, change):
+    def __init__(self, end, changes):
         super().__init__(end)
-        self._change, self._left = change, 2
+        self._changes = [lambda answer: answer, *changes]
 
     def work(self, parcel):
         answer = self._end.work(parcel)
-        self._left -= 1
-        return self._change(answer) if self._left == 0 else answer
+        return self._changes.pop(0)(answer) if self._changes else answer
 
 
 def facts_with(**changes):
     def change(answer):
-        return answer._replace(
-            parcel=Parcel({**answer.parcel.facts, **changes}, answer.parcel.body)
-        )
+        facts, body = answer.parcel
+        return answer._replace(parcel=Parcel({**facts, **changes}, body))
 
     return change
 
@@ -83,10 +85,7 @@ def parts_with(**changes):
 
 
 def times_with(**changes):
-    def change(answer: TaskAnswer):
-        return answer._replace(**changes)
-
-    return change
+    return lambda answer: answer._replace(**changes)
 
 
 EVIL = {
@@ -116,71 +115,48 @@ EVIL = {
 }
 
 
-class Evil(Altering):
-    """A client's end that sends something else in one task after another."""
-
-    def work(self, parcel):
-        answer = self._end.work(parcel)
-        self._left -= 1
-        return self._change[-self._left](answer) if self._left in self._evil else answer
-
-    @property
-    def _evil(self):
-        return range(1 - len(self._change), 1)
-
-
 @pytest.mark.parametrize("half", [0, 1])  # as a run notes at most 20 such failures
-def test_a_malformed_upload_is_its_clients_failure(half, tmp_path):
+def test_malformed_upload_is_its_clients_failure(half, tmp_path):
     changes, due = zip(*[*EVIL.values()][half::2], strict=True)
     last = len(changes) + 1
-    plan = worlds.scenario(
-        **{**TINY, "rounds": last + 1, "evaluation": {"every": last}}
-    )
-    with altered(changes, kind=Evil):
-        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
-    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    more = {"rounds": last + 1, "evaluation": {"every": last}}
+    outcomes, told = deploy_altered(tmp_path / "run", Altering, changes, **more)
     evil = [(round, 1) for round in range(2, last + 1)]
     assert set(outcomes[evil]) == {"failed"}
     assert set(outcomes.drop(evil)) == {"aggregated"}
-    told = [line for line in run.manifest["warnings"] if "refused" in line]
     for round, (sentence, said) in enumerate(zip(told, due, strict=True), 2):
         beginning = f"client 1: its upload of round {round} is refused: "
         assert sentence.startswith(beginning)
         assert said in sentence
 
 
-def test_a_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
-    """Its samples are no numbers in one task: the server hears why, and goes on with
-    it.
-    """
-    plan, said = worlds.scenario(**TINY), "training loss is nan|not finite numbers"
+class Diverging(worlds.Wrapped):
+    """A client's end whose samples are no numbers in its second task."""
 
-    class Diverges(Altering):
-        def work(self, parcel):
-            self._left -= 1
-            samples = self._end._bench.data.samples
-            with pytest.MonkeyPatch.context() as patched:
-                if self._left == 0:
-                    nothing = lambda at, *_: (  # noqa: E731
-                        torch.full_like(samples(at), math.nan)
-                    )
-                    patched.setattr(self._end._bench.data, "samples", nothing)
-                return self._end.work(parcel)
+    begun = 0
 
-    with altered(None, kind=Diverges):
-        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
-    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+    def work(self, parcel):
+        self.begun += 1
+        data = self._end._bench.data
+        samples = data.samples
+        with pytest.MonkeyPatch.context() as patched:
+            if self.begun == 2:
+                none = lambda at, *_: torch.full_like(samples(at), math.nan)  # noqa: E731
+                patched.setattr(data, "samples", none)
+            return self._end.work(parcel)
+
+
+def test_client_whose_training_diverges_has_failed_and_goes_on(tmp_path):
+    """The server hears why, and goes on with it."""
+    outcomes, [sentence] = deploy_altered(tmp_path / "run", Diverging)
     assert outcomes[2, 1] == "failed"
     assert list(outcomes.drop((2, 1))) == ["aggregated"] * 7
-    (sentence,) = (line for line in run.manifest["warnings"] if "failed" in line)
-    assert re.match(f"client 1 failed in round 2: .*({said})", sentence)
+    why = "training loss is nan|not finite numbers"
+    assert re.match(f"client 1 failed in round 2: .*({why})", sentence)
 
 
 @pytest.mark.parametrize("value", [1e3, 1e17])
-def test_a_run_goes_on_after_poison_that_is_merged(value, tmp_path):
-    plan = worlds.scenario(**TINY)
-    with altered(filled_with(value)):
-        run = worlds.deployed(plan, tmp_path / "run", crowd=worlds.Crowd((0, 1)))
-    outcomes = run.participations.set_index(["round", "client"])["outcome"]
+def test_run_goes_on_after_poison_that_is_merged(value, tmp_path):
+    outcomes, _ = deploy_altered(tmp_path / "run", Altering, [filled_with(value)])
     assert list(outcomes.loc[:2]) == ["aggregated"] * 4
     assert set(outcomes.loc[3:]) <= {"aggregated", "failed"}

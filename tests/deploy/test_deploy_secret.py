@@ -13,7 +13,6 @@ import deploy_talks as talks
 import deploy_worlds as worlds
 import pytest
 
-import simfed
 from simfed import InputError
 from simfed.cli import main
 from simfed.deploy import Gone, Refused, join, joining
@@ -23,17 +22,18 @@ from simfed.deploy.certificate import make_certificate
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """(certificate, key) by name."""
-    folder, yesterday = tmp_path_factory.mktemp("tls"), datetime.now(timezone.utc)
+    """(the server's end, the end of clients that trust it) by name."""
+    folder = tmp_path_factory.mktemp("tls")
+    earlier = datetime.now(timezone.utc) - timedelta(hours=1)
+    files = {
+        "ours": make_certificate(["127.0.0.1", "server.local"], folder / "1"),
+        "theirs": make_certificate(["127.0.0.1"], folder / "2"),
+        "elsewhere": make_certificate(["server.local", "127.0.0.2"], folder / "3"),
+        "expired": make_certificate(["127.0.0.1"], folder / "4", earlier),
+    }
     return {
-        "ours": make_certificate(["127.0.0.1", "server.local"], folder / "ours"),
-        "theirs": make_certificate(["127.0.0.1"], folder / "theirs"),
-        "elsewhere": make_certificate(
-            ["server.local", "127.0.0.2"], folder / "elsewhere"
-        ),
-        "expired": make_certificate(
-            ["127.0.0.1"], folder / "expired", yesterday - timedelta(hours=1)
-        ),
+        name: (load_server_tls(certificate, key), load_client_tls(certificate))
+        for name, (certificate, key) in files.items()
     }
 
 
@@ -41,8 +41,8 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
     made, monkeypatch
 ):
     plan, token = worlds.scenario(rounds=2), talks.TOKEN
-    ours, theirs = (load_client_tls(made[name][0]) for name in ("ours", "theirs"))
-    strangers = worlds.Crowd((0, 1), tls=theirs, token=token)
+    server, ours = made["ours"]
+    strangers = worlds.Crowd((0, 1), tls=made["theirs"][1], token=token)
     plain = worlds.Crowd((2,), patience_s=0.1, token=token)
 
     def others_first(host, port):
@@ -53,38 +53,28 @@ def test_clients_that_trust_the_certificate_learn_the_bits_and_others_do_not_get
             plain.begin(host, port)
             plain.end()
 
-    server = load_server_tls(*made["ours"])
     listening = worlds.at_a_port(port=0, tls=server, token=token)
     crowd = worlds.Crowd(tls=ours, token=token)
     real = worlds.deployed(plan, listening=listening, crowd=crowd, before=others_first)
     assert crowd.errors == {}
     assert sorted(strangers.errors) == [0, 1]
-    assert all(
-        "TLS: self-signed certificate" in str(e) for e in strangers.errors.values()
-    )
+    for error in strangers.errors.values():
+        assert "TLS: self-signed certificate" in str(error)
     assert sorted(plain.errors) == [2]
-    assert real.prototypes.equals(
-        simfed.run(plan, progress=False, workers=1).prototypes
-    )
+    worlds.assert_same_learning(real, plan)
 
 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        (
-            "elsewhere",
-            (
-                r"TLS: IP address mismatch, certificate is not valid for "
-                r"'127.0.0.1'"
-            ),
-        ),
+        ("elsewhere", "TLS: IP address mismatch, certificate is not valid for '127.0"),
         ("expired", "TLS: certificate has expired"),
     ],
 )
 def test_certificate_that_is_another_hosts_or_old_is_refused_in_a_sentence(
     made, name, why
 ):
-    tls, trusting = load_server_tls(*made[name]), load_client_tls(made[name][0])
+    tls, trusting = made[name]
     with talks.Server(tls=tls) as server, pytest.raises(Refused, match=why):
         join(*server.address, 0, token=talks.TOKEN, tls=trusting, patience_s=120.0)
 
@@ -92,10 +82,7 @@ def test_certificate_that_is_another_hosts_or_old_is_refused_in_a_sentence(
 def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_changed(
     made,
 ):
-    trusting, server_tls = (
-        load_client_tls(made["ours"][0]),
-        load_server_tls(*made["ours"]),
-    )
+    server_tls, trusting = made["ours"]
 
     async def steal(server):
         talk = asyncio.ensure_future(
@@ -118,7 +105,7 @@ def test_stolen_token_takes_no_place_of_who_is_there_and_is_worth_nothing_once_c
 
 def test_silent_connections_before_tls_keep_nobody_out(made):
     """Who says nothing holds a connection that the library has not seen yet."""
-    trusting = load_client_tls(made["ours"][0])
+    tls, trusting = made["ours"]
 
     async def crowd(server):
         silent = [await asyncio.open_connection(*server.address) for _ in range(100)]
@@ -129,7 +116,7 @@ def test_silent_connections_before_tls_keep_nobody_out(made):
         await wire.close()
         return held
 
-    with talks.Server(tls=load_server_tls(*made["ours"])) as server:
+    with talks.Server(tls=tls) as server:
         assert talks.soon(crowd(server), 30) == 15
 
 
@@ -140,46 +127,24 @@ def test_client_speaks_tls_to_another_machine_without_being_told(monkeypatch):
     for host in ("127.0.0.1", "198.18.0.1", "pi0.local", "10.0.0.1"):
         join(host, 7000, 0)
     assert seen[:2] == [None, None]
-    assert all(
-        tls.verify_mode == ssl.CERT_REQUIRED and tls.check_hostname for tls in seen[2:]
-    )
+    for tls in seen[2:]:
+        assert (tls.verify_mode, tls.check_hostname) == (ssl.CERT_REQUIRED, True)
 
 
 def test_command_makes_a_certificate_whose_key_others_cannot_read(tmp_path, capsys):
-    assert main(["certificate", "server.local", "--out", str(tmp_path / "tls")]) == 0
+    words = ["certificate", "server.local", "--out", str(tmp_path / "tls")]
+    assert main(words) == 0
     assert "key.pem: for the server alone" in capsys.readouterr().out
     assert stat.S_IMODE((tmp_path / "tls" / "key.pem").stat().st_mode) == 0o600
-    assert main(["certificate", "server.local", "--out", str(tmp_path / "tls")]) == 2
-    assert (
-        "expected a folder to write a new cert.pem and key.pem into"
-        in capsys.readouterr().err
-    )
-
-
-@pytest.mark.parametrize("host", ["server local", "", "https://server", "a..b", "*"])
-def test_what_is_no_host_is_refused(tmp_path, host):
-    with pytest.raises(InputError, match="a host's name or address"):
-        make_certificate([host], tmp_path)
+    assert main(words) == 2
+    said = "expected a folder to write a new cert.pem and key.pem into"
+    assert said in capsys.readouterr().err
 
 
 def test_certificate_without_the_package_is_refused_in_a_sentence(
     tmp_path, monkeypatch
 ):
     monkeypatch.setitem(sys.modules, "cryptography", None)
-    with pytest.raises(
-        InputError,
-        match=r"needs the package "
-        r"cryptography.*simfed\[tls\]",
-    ):
+    said = r"needs the package cryptography.*simfed\[tls\]"
+    with pytest.raises(InputError, match=said):
         make_certificate(["server.local"], tmp_path)
-
-
-def test_files_that_are_no_certificates_are_refused_in_a_sentence(tmp_path):
-    text = tmp_path / "text"
-    text.write_text("no certificate")
-    with pytest.raises(InputError, match="a certificate and its key, in PEM"):
-        load_server_tls(text, text)
-    with pytest.raises(InputError, match="certificates to trust, in PEM"):
-        load_client_tls(text)
-    with pytest.raises(InputError, match="missing: no such file"):
-        load_client_tls(tmp_path / "missing")

@@ -3,9 +3,11 @@ everything that is computed from the files agree with it again: the fingerprint,
 summary, every digest.
 """
 
+import contextlib
 import functools
 import json
 import shutil
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -52,12 +54,10 @@ class Draft:
     def __init__(self, path):
         self.path = path
         self.manifest = json.loads((path / "manifest.json").read_text())
-        self.tables = {
-            name: pq.read_table(path / f"{name}.parquet")
-            for name in TABLES
-            if (path / f"{name}.parquet").exists()
+        self._as_read = {
+            file.stem: pq.read_table(file) for file in path.glob("*.parquet")
         }
-        self._as_read = dict(self.tables)
+        self.tables = dict(self._as_read)
         self.said_otherwise = {}
         """What the summary says although the tables do not."""
         self.text = {}
@@ -88,25 +88,25 @@ class Draft:
                 pq.write_table(rows, self.path / f"{name}.parquet")
         for name, text in self.text.items():
             (self.path / name).write_text(text)
-        scenario = (self.path / "scenario.yaml").read_text()
-        self.manifest["scenario_sha256"] = digest_scenario(scenario)
-        self.manifest["files"] = {
-            name: sha256((self.path / name).read_bytes())
-            for name in self.manifest["files"]
+        run, scenario = open_run(self.path), self.read("scenario.yaml")
+        self.manifest |= {
+            "scenario_sha256": digest_scenario(scenario),
+            "files": {
+                name: sha256((self.path / name).read_bytes())
+                for name in self.manifest["files"]
+            },
+            "fingerprint": fingerprint(lambda name: [run.table(name)]),
+            "journal": digest_text(self.journal),
         }
-        run = open_run(self.path)
-        self.manifest["fingerprint"] = fingerprint(lambda name: [run.table(name)])
-        self.manifest["journal"] = digest_text(self.journal)
         write_journal(self.path, self.journal.encode())
         self.manifest["digest"] = digest_manifest(self.manifest)
         (self.path / "manifest.json").write_text(json.dumps(self.manifest))
-        try:
-            summary = summarise(run.table, clients_of_prototype(scenario), run.measure)
-        except LookupError:  # of a prototype that there is not
-            summary = run.summary
-        (self.path / "summary.json").write_text(
-            json.dumps(summary | self.said_otherwise)
-        )
+        summary = run.summary
+        with contextlib.suppress(LookupError):  # of a prototype that there is not
+            clients = clients_of_prototype(scenario)
+            summary = summarise(run.table, clients, run.measure)
+        summary |= self.said_otherwise
+        (self.path / "summary.json").write_text(json.dumps(summary))
 
 
 def read_journal(path):
@@ -123,11 +123,9 @@ def write_journal(path, content):
 @functools.cache
 def clients_of_prototype(scenario):
     """How many clients learn each prototype."""
-    clients = {}
+    clients = Counter()
     for group in yaml.safe_load(scenario)["clients"]:
-        clients[group["prototype"]] = (
-            clients.get(group["prototype"], 0) + group["count"]
-        )
+        clients[group["prototype"]] += group["count"]
     return clients
 
 
@@ -153,25 +151,18 @@ def forgery(name):
     return lambda change: Forgery(name, change)
 
 
-def one(change):
-    """Changes the first value that is known; where none is, the first one."""
-
-    def changed(values):
-        row = next((i for i, value in enumerate(values) if value is not None), 0)
-        return [change(v) if i == row else v for i, v in enumerate(values)]
-
-    return changed
+def change_one(change, values):
+    """Change the first value that is known; where none is, the first one."""
+    row = next((i for i, value in enumerate(values) if value is not None), 0)
+    return [change(v) if i == row else v for i, v in enumerate(values)]
 
 
 def of_value(table, column):
     """Another value in one row of a column."""
 
     def change(draft):
-        draft.set(
-            table,
-            column.name,
-            one(CHANGES[column.dtype])(draft.values(table, column.name)),
-        )
+        values = draft.values(table, column.name)
+        draft.set(table, column.name, change_one(CHANGES[column.dtype], values))
 
     return Forgery(f"{table}.{column.name}", change)
 
@@ -191,69 +182,55 @@ VALUES = [of_value(table, column) for table in PLAYED for column in columns(tabl
 """A forgery of each column of each table."""
 
 
-def of_rows(table):
-    """Forgeries of a table as a whole."""
-
-    def rows(how):
-        def change(draft):
-            draft.tables[table] = how(draft.tables[table])
-
-        return change
-
-    def typed(rows):
-        at = next(i for i, field in enumerate(rows.schema) if field.type == pa.int64())
-        narrow = rows.column(at).cast(pa.int32())
-        return rows.set_column(at, rows.schema.field(at).with_type(pa.int32()), narrow)
-
-    def swapped(rows):
-        middle = len(rows) // 2
-        order = [*range(middle - 1), middle, middle - 1, *range(middle + 1, len(rows))]
-        return rows.take(order)
-
-    return [
-        Forgery(f"{table}: {name}", rows(how))
-        for name, how in {
-            "rows reversed": lambda rows: rows.take(list(reversed(range(len(rows))))),
-            "two rows swapped": swapped,
-            "the last row left out": lambda rows: rows.slice(0, len(rows) - 1),
-            "the last row twice": lambda rows: rows.take(
-                [*range(len(rows)), len(rows) - 1]
-            ),
-            "an unknown column": lambda rows: rows.append_column(
-                "trust", pa.array([1.0] * len(rows))
-            ),
-            "columns in another order": lambda rows: rows.select(
-                rows.column_names[::-1]
-            ),
-            "a column of another type": typed,
-        }.items()
-    ]
+def swap(rows):
+    middle = len(rows) // 2
+    order = [*range(middle - 1), middle, middle - 1, *range(middle + 1, len(rows))]
+    return rows.take(order)
 
 
-ROWS = of_rows("prototypes")
+def narrow(rows):
+    at = next(i for i, field in enumerate(rows.schema) if field.type == pa.int64())
+    field = rows.schema.field(at).with_type(pa.int32())
+    return rows.set_column(at, field, rows.column(at).cast(pa.int32()))
 
 
-def of_manifest(what, **said):
-    """Other facts in the manifest; a fact that is None is left out."""
+def of_rows(name, how):
+    """Other rows of prototypes."""
 
     def change(draft):
-        for key, value in said.items():
-            if value is None:
-                del draft.manifest[key]
-            else:
-                assert draft.manifest.get(key) != value
-                draft.manifest[key] = value
+        draft.tables["prototypes"] = how(draft.tables["prototypes"])
+
+    return Forgery(f"prototypes: {name}", change)
+
+
+ROWS = [
+    of_rows("rows reversed", lambda rows: rows[::-1]),
+    of_rows("two rows swapped", swap),
+    of_rows("the last row left out", lambda rows: rows[:-1]),
+    of_rows("the last row twice", lambda rows: pa.concat_tables([rows, rows[-1:]])),
+    of_rows("an unknown column", lambda rows: rows.append_column("trust", rows[0])),
+    of_rows(
+        "columns in another order", lambda rows: rows.select(rows.schema.names[::-1])
+    ),
+    of_rows("a column of another type", narrow),
+]
+
+
+def of_manifest(what, key, value):
+    """Another fact in the manifest; None: it is left out."""
+
+    def change(draft):
+        assert draft.manifest.pop(key, None) != value
+        if value is not None:
+            draft.manifest[key] = value
 
     return Forgery(f"manifest: {what}", change)
 
 
 @forgery("manifest: a model more")
 def model_more(draft):
-    draft.manifest["models"]["ghost"] = {
-        "model": "lenet5",
-        "parameters": 1,
-        "buffers": 0,
-    }
+    ghost = {"model": "lenet5", "parameters": 1, "buffers": 0}
+    draft.manifest["models"]["ghost"] = ghost
 
 
 @forgery("manifest: data of another digest")
@@ -268,8 +245,8 @@ def file_left_out(draft):
 
 @forgery("scenario: another name everywhere")
 def other_name(draft):
-    draft.manifest["name"] = draft.manifest["name"] + "2"
-    name = yaml.safe_load(draft.read("scenario.yaml"))["name"]
+    name = draft.manifest["name"]
+    draft.manifest["name"] = f"{name}2"
     draft.replace("scenario.yaml", f"name: {name}", f"name: {name}2")
 
 
@@ -282,9 +259,7 @@ def of_scenario(name, old, new):
 
 @forgery("scenario: a comment")
 def comment(draft):
-    draft.text["scenario.yaml"] = "# checked by the committee\n" + draft.read(
-        "scenario.yaml"
-    )
+    draft.replace("scenario.yaml", "", "# checked by the committee\n")
 
 
 @forgery("profile: a faster step")
@@ -306,10 +281,8 @@ def of_checkpoint(name):
         state = json.loads((folder / name).read_text())
         arrays = folder / state["arrays"]["file"]
         weights = load_file(arrays)
-        largest = max(
-            (key for key in weights if weights[key].dtype.kind == "f"),
-            key=lambda key: weights[key].size,
-        )
+        floats = [key for key in weights if weights[key].dtype.kind == "f"]
+        largest = max(floats, key=lambda key: weights[key].size)
         weights[largest] = weights[largest] * 1.01
         save_file(weights, arrays)
         state["arrays"]["digest"] = digest_file(arrays)
@@ -340,9 +313,8 @@ def of_journal(name, change):
 
 def another_loss(lines):
     key, label, answer = json.loads(lines[1])
-    answer[6] = {
-        name: [before, after + 0.25] for name, (before, after) in answer[6].items()
-    }
+    for losses in answer[6].values():
+        losses[1] += 0.25
     lines[1] = json.dumps([key, label, answer]) + "\n"
 
 
@@ -356,10 +328,10 @@ JOURNAL = [
     of_journal("another loss", another_loss),
 ]
 MANIFEST = [
-    of_manifest("mode time-only", mode="time-only"),
-    of_manifest("another seed", seed=99),
-    of_manifest("no classes", classes=None),
-    of_manifest("models that are no mapping", models=[1]),
+    of_manifest("mode time-only", "mode", "time-only"),
+    of_manifest("another seed", "seed", 99),
+    of_manifest("no classes", "classes", None),
+    of_manifest("models that are no mapping", "models", [1]),
     model_more, other_data, file_left_out,
 ]  # fmt: skip
 

@@ -16,57 +16,40 @@ KEYS = {
 }
 
 
-def played(folder, name, send):
+TRACED = {"file": "bus.csv", "format": "csv", "end": "loop"}
+
+
+def play(folder, send):
     (folder / "bus.csv").write_text(TRACE)
     scenario = worlds.change(worlds.TINY, {**KEYS, "network.server.send": send})
-    (folder / f"{name}.yaml").write_text(yaml.safe_dump(scenario))
-    out = folder / name
-    assert (
-        main(["run", str(folder / f"{name}.yaml"), "--time-only", "--out", str(out)])
-        == 0
-    )
-    return open_run(out)
+    (folder / "s.yaml").write_text(yaml.safe_dump(scenario))
+    words = f"run {folder}/s.yaml --time-only --no-figures --out {folder}/run"
+    assert main(words.split()) == 0
+    return open_run(folder / "run")
 
 
-def test_the_steps_of_a_trace_are_those_that_the_run_saw(tmp_path, capsys):
-    run = played(
-        tmp_path, "traced", {"file": "bus.csv", "format": "csv", "end": "loop"}
-    )
+def test_steps_of_a_trace_are_those_that_the_run_saw(tmp_path):
+    run = play(tmp_path, TRACED)
     capacities = capacities_of(run, run.path)
     assert list(capacities) == ["server/send"]
     at_s, rates = map(np.asarray, capacities["server/send"])
     assert (np.diff(at_s) > 0).all()
-    assert set(rates) == {40e6 / 8, 8e6 / 8, 20e6 / 8, 3e6 / 8, 30e6 / 8}
+    assert {*rates} == {mbps * 1e6 / 8 for mbps in (40, 8, 20, 3, 30)}
     use = run.links[run.links["link"] == "server/send"]
-    middle = (use["from_s"] + use["to_s"]) / 2
-    now = rates[np.searchsorted(at_s, middle, side="right") - 1]
+    middle_s = (use["from_s"] + use["to_s"]) / 2
+    now = rates[np.searchsorted(at_s, middle_s, side="right") - 1]
     assert np.allclose(now, use["capacity_bytes_per_s"])
     # also while it is idle
     assert len(at_s) > use["capacity_bytes_per_s"].diff().ne(0).sum()
-
-    assert (
-        main(
-            [
-                "timeline",
-                str(run.path),
-                "--out",
-                str(tmp_path / "t.svg"),
-                "--height",
-                "4in",
-            ]
-        )
-        == 0
-    )
-    assert "server/send" in (tmp_path / "t.svg").read_text()
-
-
-def test_a_link_that_does_not_vary_has_no_steps(tmp_path, capsys):
-    run = played(tmp_path, "still", "40 Mbps")
-    assert capacities_of(run, run.path) == {}
+    picture = tmp_path / "t.svg"
+    assert main(f"timeline {run.path} --out {picture} --height 4in".split()) == 0
+    assert "server/send" in picture.read_text()
     # without the traces, what was recorded has to do
-    traced = played(
-        tmp_path, "lost", {"file": "bus.csv", "format": "csv", "end": "hold"}
-    )
-    for file in (traced.path / "network").iterdir():
+    for file in (run.path / "network").iterdir():
         file.unlink()
-    assert capacities_of(open_run(traced.path), traced.path) == {}
+    assert capacities_of(open_run(run.path), run.path) == {}
+
+
+def test_link_that_does_not_vary_has_no_steps(tmp_path):
+    run = play(tmp_path, "40 Mbps")
+    assert capacities_of(run, run.path) == {}

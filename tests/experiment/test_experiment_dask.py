@@ -1,6 +1,7 @@
 """Runs on a real Dask cluster on this machine: the bits of one process."""
 
 import os
+import re
 import signal
 import sys
 import threading
@@ -65,44 +66,34 @@ def test_cluster_learns_the_same_bits(name, play, monkeypatch):
 def test_work_that_takes_less_than_its_messages(play, capfd, monkeypatch):
     monkeypatch.setattr(dask_pool, "_WORTH_CLIENT_S", 60.0)
     play(progress=RunProgress(2))
-    told = [line for line in capfd.readouterr().err.splitlines() if "--dask" in line]
-    assert len(told) == 1
-    assert told[0].endswith("--workers on one machine will be faster")
+    [told] = [line for line in capfd.readouterr().err.splitlines() if "--dask" in line]
+    assert told.endswith("--workers on one machine will be faster")
 
 
 @pytest.mark.parametrize(
-    ("key", "what"),
+    ("key", "what", "name", "other"),
     [
-        ("code", "version of simfed"),
-        ("data", "data set"),
-        ("torch", "torch"),
-        ("bits", "bits"),
+        ("code", "version of simfed", "code_digest", None),
+        ("data", "data set", "_describe_setup", {"data": "other"}),
+        ("torch", "torch", "_describe_setup", {"torch": "other"}),
+        ("bits", "bits", "_digest_work", None),
     ],
 )
-def test_worker_that_would_learn_other_bits(key, what, play, tmp_path, monkeypatch):
-    server = threading.main_thread()
+def test_worker_that_would_learn_other_bits(
+    key, what, name, other, play, tmp_path, monkeypatch
+):
+    server, real = threading.current_thread(), getattr(dask_pool, name)
 
-    def change(name, other):
-        real = getattr(dask_pool, name)
+    def change(*arguments):
+        found = real(*arguments)
+        if threading.current_thread() is server:
+            return found
+        return found | other if other else "other"
 
-        def change(*arguments):
-            found = real(*arguments)
-            return found if threading.current_thread() is server else other(found)
-
-        monkeypatch.setattr(dask_pool, name, change)
-
-    if key == "bits":
-        change("_digest_work", lambda found: "other")
-    elif key == "code":
-        change("code_digest", lambda found: "other")
-    else:
-        change("_describe_setup", lambda found: found | {key: "other"})
-    with pytest.raises(InputError) as caught:
+    monkeypatch.setattr(dask_pool, name, change)
+    said = f"^{key}: --dask: tcp://127.0.0.1:.*another {what}, expected a worker that "
+    with pytest.raises(InputError, match=f"{said}learns what the server would$"):
         play(worlds.world("tiny", {"name": key, "seed": 7}), out=tmp_path / "out")
-    assert str(caught.value).startswith(f"{key}: --dask: tcp://127.0.0.1:")
-    assert str(caught.value).endswith(
-        f"another {what}, expected a worker that learns what the server would"
-    )
     assert not (tmp_path / "out").exists()
 
 
@@ -114,11 +105,10 @@ def test_worker_without_these_parts(play, monkeypatch):
 
 def test_an_error_of_the_work_is_told_as_of_this_process(play):
     scenario = worlds.world("tiny", {"training.learning_rate": 1e38, "rounds": 3})
-    with pytest.raises(RunFailed) as there:
-        play(scenario)
     with pytest.raises(RunFailed) as here:
         worlds.play(scenario)
-    assert str(there.value) == str(here.value)
+    with pytest.raises(RunFailed, match=f"^{re.escape(str(here.value))}$"):
+        play(scenario)
 
 
 def test_work_whose_workers_always_die(play, monkeypatch):

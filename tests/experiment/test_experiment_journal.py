@@ -18,38 +18,43 @@ from simfed.record import COMPRESSED, NAME, Journal, digest_value, read_finished
 from simfed.replay.journaled import Journaled
 
 
-def stop_after(last):
-    def progress(round, time_s, accuracy):
-        if round == last:
-            raise KeyboardInterrupt
-
-    return progress
+def play(folder, out=None, **options):
+    options = {"progress": False, **options}
+    return simfed.run(folder / "tiny.yaml", out, **options)
 
 
 @pytest.fixture(scope="module")
 def begun(tmp_path_factory):
-    """A run that was stopped after three of five rounds, and what it comes to."""
+    """A folder of a run that was stopped after three of five rounds."""
     folder = tmp_path_factory.mktemp("begun")
     trace = "{file: up.csv, format: csv, end: hold}"
     text = TINY.replace("rounds: 3", "rounds: 5").replace(trace, "9 Mbps")
     (folder / "tiny.yaml").write_text(text)
-    scenario = simfed.load_scenario(folder / "tiny.yaml")
-    whole = simfed.run(scenario, source=folder / "tiny.yaml", progress=False)
+
+    def stop(round, time_s, accuracy):
+        if round == 4:
+            raise KeyboardInterrupt
+
     with pytest.raises(Interrupted):
-        simfed.run(
-            scenario,
-            folder / "run",
-            source=folder / "tiny.yaml",
-            progress=stop_after(4),
-        )
-    return scenario, folder, whole.fingerprint
+        play(folder, folder / "run", progress=stop)
+    return folder
 
 
-def gone_on(begun, path, progress=False):
-    scenario, folder, _ = begun
-    return simfed.run(
-        scenario, path, source=folder / "tiny.yaml", resume=True, progress=progress
-    )
+@pytest.fixture(scope="module")
+def whole(begun):
+    """The run, played to its end."""
+    return play(begun, begun / "whole")
+
+
+@pytest.fixture
+def run(begun, tmp_path):
+    """A copy of the stopped run."""
+    return shutil.copytree(begun / "run", tmp_path / "run")
+
+
+@pytest.fixture
+def go_on(begun, run):
+    return lambda **options: play(begun, run, resume=True, **options)
 
 
 def keep(lines, text, but=0):
@@ -81,83 +86,68 @@ DAMAGES = {
 """What became of a journal → its new text, and what a run that goes on warns of."""
 
 
+def read_journal_warnings(run):
+    return [one for one in run.manifest["warnings"] if "journal" in one]
+
+
 @pytest.mark.parametrize(("damage", "said"), DAMAGES.values(), ids=DAMAGES)
-def test_a_run_goes_on_to_the_same_bits_whatever_is_left_of_its_journal(
-    begun, tmp_path, damage, said
+def test_run_goes_on_to_the_same_bits_whatever_is_left_of_its_journal(
+    run, go_on, whole, damage, said
 ):
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
-    journal = tmp_path / "run" / NAME
+    journal = run / NAME
     if damage is None:
         journal.unlink()
     else:
         journal.write_bytes(damage(journal.read_bytes()))
-    run = gone_on(begun, tmp_path / "run")
-    assert run.fingerprint == begun[2]
+    done = go_on()
+    assert done.fingerprint == whole.fingerprint
     assert not journal.exists()
-    warnings = [one for one in run.manifest["warnings"] if "journal" in one]
-    assert [said in one for one in warnings] == ([] if said is None else [True])
+    told = [said in one for one in read_journal_warnings(done)]
+    assert told == ([] if said is None else [True])
 
 
-@pytest.fixture(scope="module")
-def ended(begun):
-    """The run, played to its end."""
-    scenario, folder, _ = begun
-    return simfed.run(
-        scenario, folder / "ended", source=folder / "tiny.yaml", progress=False
-    )
-
-
-@pytest.mark.parametrize(
-    "damage", [damage for damage, _ in DAMAGES.values()], ids=DAMAGES
-)
-def test_a_damaged_journal_is_told_by_verify_and_replays_no_arms(
-    begun, ended, tmp_path, capsys, damage
+@pytest.mark.parametrize(("damage", "_"), DAMAGES.values(), ids=DAMAGES)
+def test_damaged_journal_is_told_by_verify_and_replays_no_arms(
+    begun, whole, tmp_path, capsys, damage, _
 ):
-    shutil.copytree(ended.path, tmp_path / "run")
+    run, scenario = tmp_path / "run", tmp_path / "tiny.yaml"
+    shutil.copytree(whole.path, run)
     if damage is None:
-        (tmp_path / "run" / COMPRESSED).unlink()
+        (run / COMPRESSED).unlink()
     else:
-        write_journal(tmp_path / "run", damage(read_journal(ended.path).encode()))
-    (tmp_path / "tiny.yaml").write_text(
-        (begun[1] / "tiny.yaml")
-        .read_text()
-        .replace("policy: {", "policy: {arms_from: run, ")
-    )
-    assert main(["verify", str(tmp_path / "run")]) == 3
-    assert (
-        main(["run", str(tmp_path / "tiny.yaml"), "--time-only", "--no-figures"]) == 2
-    )
+        write_journal(run, damage(read_journal(whole.path).encode()))
+    text = (begun / "tiny.yaml").read_text()
+    scenario.write_text(text.replace("policy: {", "policy: {arms_from: run, "))
+    assert main(["verify", str(run)]) == 3
+    assert main(["run", str(scenario), "--time-only", "--no-figures"]) == 2
     said = capsys.readouterr().err.splitlines()
     assert [f"run/{COMPRESSED}: " in line for line in said] == [True, True]
 
 
 @pytest.mark.parametrize(("bytes", "said"), [(float("nan"), None), (10**400, ANEW)])
-def test_a_state_of_a_journal_that_cannot_be_is_no_state(begun, tmp_path, bytes, said):
+def test_state_of_a_journal_that_cannot_be_is_no_state(run, go_on, whole, bytes, said):
     """Its digest is right, as if a version to come had written it."""
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
     for name in ("state.json", "earlier.json"):
-        path = tmp_path / "run" / "checkpoint" / name
+        path = run / "checkpoint" / name
         state = json.loads(path.read_text())
         del state["digest"]
         state["journal"][0] = bytes
         path.write_text(json.dumps({**state, "digest": digest_value(state)}))
     if said is None:
-        with pytest.raises(
-            InputError,
-            match=r"its journal has .* bytes.*--overwrite "
-            r"begins",
-        ):
-            gone_on(begun, tmp_path / "run")
+        refused = r"its journal has .* bytes.*--overwrite begins"
+        with pytest.raises(InputError, match=refused):
+            go_on()
     else:
-        run = gone_on(begun, tmp_path / "run")
-        assert run.fingerprint == begun[2]
-        assert any(said in warning for warning in run.manifest["warnings"])
+        done = go_on()
+        assert done.fingerprint == whole.fingerprint
+        assert said in " ".join(read_journal_warnings(done))
 
 
-def test_a_disk_that_is_full_in_the_journal_ends_the_run_in_a_sentence(begun, tmp_path):
+def test_disk_that_is_full_in_the_journal_ends_the_run_in_a_sentence(
+    run, go_on, whole, monkeypatch
+):
     """It goes on from what was saved before."""
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
-    length = (tmp_path / "run" / NAME).stat().st_size
+    length = (run / NAME).stat().st_size
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     flush = Journal.flush
 
@@ -168,35 +158,25 @@ def test_a_disk_that_is_full_in_the_journal_ends_the_run_in_a_sentence(begun, tm
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "flush", flush_on_full_disk)
-        with pytest.raises(
-            RunFailed,
-            match=r"journal.jsonl: cannot be written \(File "
-            r"too large\)",
-        ):
-            gone_on(begun, tmp_path / "run")
-    assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
-
-
-def test_a_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
-    begun, tmp_path, monkeypatch
-):
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
-    state = (tmp_path / "run" / "checkpoint" / "state.json").read_bytes()
+    said = r"journal.jsonl: cannot be written \(File too large\)"
     with monkeypatch.context() as patch:
-        patch.setattr(
-            "simfed.replay.journaled.Journaled._settle_lost",
-            lambda self, *_: self._go(),
-        )
-        with pytest.raises(
-            RunFailed,
-            match=r"what was decided before.*--resume goes "
-            r"on from it",
-        ):
-            gone_on(begun, tmp_path / "run")
-    assert (tmp_path / "run" / "checkpoint" / "state.json").read_bytes() == state
-    assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
+        patch.setattr(Journal, "flush", flush_on_full_disk)
+        with pytest.raises(RunFailed, match=said):
+            go_on()
+    assert go_on().fingerprint == whole.fingerprint
+
+
+def test_run_that_decides_otherwise_is_refused_and_what_it_learned_is_kept(
+    run, go_on, whole, monkeypatch
+):
+    path = run / "checkpoint" / "state.json"
+    state, said = path.read_bytes(), "what was decided before.*--resume goes on from it"
+    with monkeypatch.context() as patch:
+        patch.setattr(Journaled, "_settle_lost", lambda self, *_: self._go())
+        with pytest.raises(RunFailed, match=said):
+            go_on()
+    assert path.read_bytes() == state
+    assert go_on().fingerprint == whole.fingerprint
 
 
 @contextlib.contextmanager
@@ -215,40 +195,30 @@ def interrupted_in(monkeypatch, round, interrupt):
 
 
 def test_who_stops_while_it_plays_again_is_told_what_is_kept(
-    begun, tmp_path, capsys, monkeypatch
+    go_on, capsys, monkeypatch
 ):
     def stop():
         raise KeyboardInterrupt
 
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
     stopped = pytest.raises(Interrupted, match=r"keeps the last checkpoint")
     with interrupted_in(monkeypatch, 1, stop), stopped:
-        gone_on(begun, tmp_path / "run")
-    gone_on(begun, tmp_path / "run", progress=True)
+        go_on()
+    go_on(progress=True)
     assert "playing again up to round 3" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(("pressed", "kept"), [(4, 4)])
-def test_ctrl_c_says_up_to_where_it_is_kept(
-    begun, tmp_path, pressed, kept, monkeypatch
-):
+def test_ctrl_c_says_up_to_where_it_is_kept(go_on, whole, monkeypatch):
     def press_ctrl_c():
         os.kill(os.getpid(), signal.SIGINT)
 
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
-    stopped = pytest.raises(
-        Interrupted, match=f"stopped after round {kept}; --resume goes on"
-    )
-    with interrupted_in(monkeypatch, pressed, press_ctrl_c), stopped:
-        gone_on(begun, tmp_path / "run")
-    assert gone_on(begun, tmp_path / "run").fingerprint == begun[2]
+    said = "stopped after round 4; --resume goes on"
+    stopped = pytest.raises(Interrupted, match=said)
+    with interrupted_in(monkeypatch, 4, press_ctrl_c), stopped:
+        go_on()
+    assert go_on().fingerprint == whole.fingerprint
 
 
-def test_the_journal_of_a_finished_run_is_small_and_named_by_its_manifest(
-    begun, tmp_path
-):
-    shutil.copytree(begun[1] / "run", tmp_path / "run")
-    run = gone_on(begun, tmp_path / "run")
-    labels = [line.label for line in read_finished(run.path, run.manifest["journal"])]
+def test_journal_of_a_finished_run_is_small_and_named_by_its_manifest(whole):
+    manifest = json.loads((whole.path / "manifest.json").read_text())
+    labels = [line.label for line in read_finished(whole.path, manifest["journal"])]
     assert labels == [*(f"merge {n}" for n in range(1, 6)), "under way"]
-    assert json.loads((run.path / "manifest.json").read_text())["journal"]

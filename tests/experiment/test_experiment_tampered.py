@@ -23,33 +23,19 @@ LEARNS = (
 )
 
 
-def powered(folder):
-    """A device profile beside the scenario whose power is known."""
-    measured = Path(__file__).parents[2] / "calibration" / "rtx3090-ryzen4800h.yaml"
-    phases = {
-        "training": 90,
-        "compression": 60,
-        "uplink": 20,
-        "downlink": 19,
-        "idle": 10,
-    }
-    watts = ", ".join(f"{phase}: {watt} W" for phase, watt in phases.items())
-    (folder / "powered.yaml").write_text(measured.read_text() + f"power: {{{watts}}}\n")
-
-
-def learned(folder, text, **overrides):
-    """A finished run of a scenario."""
-    powered(folder)
-    (folder / "tiny.yaml").write_text(text)
-    scenario = simfed.load_scenario(folder / "tiny.yaml", overrides)
-    return simfed.run(
-        scenario, folder / "run", source=folder / "tiny.yaml", workers=1, progress=False
-    )
+POWER = """
+power: {training: 90 W, compression: 60 W, uplink: 20 W, downlink: 19 W, idle: 10 W}
+"""
 
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory):
-    return learned(tmp_path_factory.mktemp("tampered"), LEARNS)
+    """A finished run on devices whose power is known."""
+    folder = tmp_path_factory.mktemp("tampered")
+    measured = Path(__file__).parents[2] / "calibration" / "rtx3090-ryzen4800h.yaml"
+    (folder / "powered.yaml").write_text(measured.read_text() + POWER)
+    (folder / "tiny.yaml").write_text(LEARNS)
+    return simfed.run(folder / "tiny.yaml", folder / "run", workers=1, progress=False)
 
 
 ONLY_LEARNED = {
@@ -57,12 +43,12 @@ ONLY_LEARNED = {
         "clients.parquet: own_accuracy of 1 rows"
     ),
     "scenario: another learning rate": "prototypes.parquet: kd_loss of",
-    "checkpoint: weights of state.json": (
-        "checkpoint: clients/0/rests/update after round 5"
-    ),
-    "checkpoint: weights of earlier.json": (
-        "checkpoint: clients/0/rests/update after round 4"
-    ),
+    **{
+        f"checkpoint: weights of {name}.json": (
+            f"checkpoint: clients/0/rests/update after round {round}"
+        )
+        for name, round in (("state", 5), ("earlier", 4))
+    },
 }
 """What follows from nothing but learning again, and how the first sentence on it
 begins."""
@@ -83,24 +69,21 @@ def verified(run, forgery, path):
 
 def test_the_forger_agrees_with_himself(run, tmp_path):
     """What finds a forgery is never a digest that the forger forgot."""
-    assert (
-        verified(run, Forgery("nothing", lambda draft: None), tmp_path / "copy") == []
-    )
+    nothing = Forgery("nothing", lambda draft: None)
+    assert verified(run, nothing, tmp_path / "copy") == []
 
 
 @pytest.mark.parametrize("every", [8, pytest.param(1, marks=pytest.mark.long)])
-def test_a_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, every):
+def test_forgery_is_found_but_for_what_only_learning_comes_to(run, tmp_path, every):
     """Each of them is sealed again.
 
     An eighth of the columns stands for all of them, but where there are minutes.
     """
-    cases = [forgery for forgery in FORGERIES if forgery.name not in UNTOLD]
-    cases = [
-        case for case in cases if case not in VALUES or VALUES.index(case) % every == 0
-    ]
+    left_out = [value for k, value in enumerate(VALUES) if k % every]
     passed = [
         forgery.name
-        for forgery in cases
+        for forgery in FORGERIES
+        if forgery.name not in UNTOLD and forgery not in left_out
         if not verified(run, forgery, tmp_path / "copy")
     ]
     assert sorted(passed) == sorted(ONLY_LEARNED)
@@ -113,14 +96,14 @@ def test_what_was_learned_is_learned_again(run, tmp_path, name):
     assert complaints[0].startswith(ONLY_LEARNED[name])
 
 
-def test_a_journal_of_other_bytes_is_found_though_it_says_the_same(run, tmp_path):
+def test_journal_of_other_bytes_is_found_though_it_says_the_same(run, tmp_path):
     copy = shutil.copytree(run.path, tmp_path / "copy")
     write_journal(copy, read_journal(copy).replace(",", ", ", 1).encode())
     (sentence,) = verify(copy)
     assert "journal.jsonl.zst: it was changed, or is of another run" in sentence
 
 
-def test_a_run_that_learned_stands_when_it_is_learned_again(run):
+def test_run_that_learned_stands_when_it_is_learned_again(run):
     complaints = again.recompute(run.path, 2, workers=1)
     assert complaints == []
     assert complaints.said.startswith("rounds ")

@@ -20,10 +20,8 @@ from simfed.policy import Choice
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "100000"))
 METHODS = {
-    "fedavg": {"model": "logistic-regression"},
-    "scaffold": {"model": "logistic-regression"},
-    "fedproto": {"model": "lenet5-half"},
-    "fedkd-mutual": {"model": "lenet5-half"},
+    **dict.fromkeys(("fedavg", "scaffold"), "logistic-regression"),
+    **dict.fromkeys(("fedproto", "fedkd-mutual"), "lenet5-half"),
 }
 POISON = [np.nan, np.inf, -np.inf, 1e38, -1e38, 3e19, -1.0, 0.0, 1e-45]
 
@@ -32,7 +30,7 @@ def asked(method):
     """(server's workload, an upload under way, what its client honestly sends)."""
     plan = worlds.scenario(
         method=method,
-        prototypes={"small": METHODS[method]},
+        prototypes={"small": {"model": METHODS[method]}},
         compression={"k": 50, "strategies": ["top-k", "top-k+qsgd(4)"]},
     )
     streams = Streams(plan.seed)
@@ -75,54 +73,47 @@ def mutated(rng, honest):
     return Parcel(facts, body)
 
 
-def try_messages(method, count):
+def try_messages(method, count, server, upload, honest):
+    refused, deliver = [], server.clients.deliver
+    deliver(upload, honest)
+    shapes = {name: value.shape for name, value in upload.values.items()}
+    for number in range(count):
+        rng = rng_of(method, number)
+        try:
+            deliver(upload, mutated(rng, honest))
+        except InputError as error:
+            refused.append(str(error))
+            continue
+        for name, value in upload.values.items():
+            assert bool(value.isfinite().all()), number
+            assert method == "fedkd-mutual" or value.shape == shapes[name], number
+            assert float(value.square().sum()) < np.finfo(np.float32).max, number
+        assert upload.loss_before is None or upload.loss_before >= 0, number
+    assert len(refused) > count // 3
+    assert [sentence for sentence in refused if not sentence.isprintable()] == []
+    deliver(upload, honest)
+    # nothing of the server's was touched by what was refused
+    server.merge(1, [upload])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize(
+    "count", [150, pytest.param(COUNT // len(METHODS), marks=pytest.mark.long)]
+)
+def test_strange_upload_is_refused_or_as_good_as_honest(method, count):
     server, upload, honest = asked(method)
-    refused = []
     try:
-        server.clients.deliver(upload, honest)
-        shapes = {name: value.shape for name, value in upload.values.items()}
-        for number in range(count):
-            rng = rng_of(method, number)
-            try:
-                server.clients.deliver(upload, mutated(rng, honest))
-            except InputError as error:
-                refused.append(str(error))
-                continue
-            for name, value in upload.values.items():
-                assert bool(value.isfinite().all()), number
-                assert method == "fedkd-mutual" or value.shape == shapes[name], number
-                assert float(value.square().sum()) < np.finfo(np.float32).max, number
-            assert upload.loss_before is None or upload.loss_before >= 0, number
-        assert len(refused) > count // 3
-        assert [sentence for sentence in refused if not sentence.isprintable()] == []
-        server.clients.deliver(upload, honest)
-        # nothing of the server's was touched by what was refused
-        server.merge(1, [upload])
+        try_messages(method, count, server, upload, honest)
     finally:
         server.close()
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_a_strange_upload_is_refused_or_as_good_as_honest(method):
-    try_messages(method, 150)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("method", METHODS)
-def test_many_strange_uploads_are_refused_or_as_good_as_honest(method):
-    try_messages(method, COUNT // len(METHODS))
+MEASURED = "received", "begun", "sending", "training", "compression", "packing"
+MEASURED += "training_busy", "compression_busy", "busy"
 
 
 def test_strange_times_and_losses_are_refused_or_lie_within_the_participation():
-    names = [
-        "received_s",
-        "begun_s",
-        "sending_s",
-        "training_s",
-        "compression_s",
-        "packing_s",
-    ]
-    names += ["training_busy_s", "compression_busy_s", "busy_s"]
+    names = [f"{name}_s" for name in MEASURED]
     ends = {"started_s": 0.0, "sent_s": 0.1, "arrived_s": 1.0, "landed_s": 1.0}
     for number in range(500):
         rng = rng_of("times", number)

@@ -15,7 +15,7 @@ import shlex
 import shutil
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 from unittest import mock
@@ -27,6 +27,7 @@ import yaml
 import simfed
 from simfed import InputError, InputErrors, SimfedError
 from simfed.cli import main
+from simfed.deploy import Listening, serve
 from simfed.experiment import check, check_world
 from simfed.ground import parse_yaml
 from simfed.learn import load_data
@@ -55,7 +56,7 @@ class Row(NamedTuple):
 def read(path: Path) -> Iterator[Row]:
     """Yield the rows of a file.
 
-    A line `== KIND ARGUMENT` says what is asked of the rows below it, see `ASKED`. A
+    A line `== KIND ARGUMENT` says what is asked of the rows below it: `ask_KIND`. A
     row is a paragraph: what is written, then the sentences behind `> `. Lines that
     begin with `#` are comments.
     """
@@ -89,12 +90,13 @@ def renew(path: Path) -> None:
 def answer(row: Row) -> str:
     """Return the sentences that refuse a row, none where nothing does."""
     kind, _, argument = row.asked.partition(" ")
+    ask = globals()[f"ask_{kind}".replace("-", "_")]
     before, folder = os.getcwd(), _begun() if kind in ("file", "command") else _empty()
     os.chdir(folder)
     try:
         # may be missing
         with mock.patch("simfed.experiment.checks.require_accountant"):
-            said = ASKED[kind](argument, row.written) or ""
+            said = ask(argument, row.written) or ""
     except SimfedError as error:
         said = str(error)
     finally:
@@ -141,6 +143,12 @@ def ask_run(name: str, written: str) -> None:
     simfed.run(made, out="run", workers=1)
 
 
+def ask_serve(name: str, written: str) -> None:
+    """The same, found by a server of real clients."""
+    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
+    serve(made, listening=Listening(port=0, join_s=0.1), progress=False)
+
+
 def ask_fleet(name: str, written: str) -> None:
     """Key paths over a world for an app."""
     fleet = validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
@@ -159,8 +167,7 @@ def ask_call(argument: str, written: str) -> None:
 
     `row` is what is written, as YAML.
     """
-    module, _, expression = argument.partition(": ")
-    eval(expression, {**vars(importlib.import_module(module)), "row": _parse(written)})
+    _evaluate(argument, row=_parse(written))
 
 
 def ask_dataset(_: str, written: str) -> None:
@@ -205,12 +212,9 @@ def ask_file(_: str, written: str) -> None:
     path.write_text(worlds.FIRST.replace(old, new, 1) if old else new)
     try:
         check(load_scenario(path), source=path)
-    except InputErrors as errors:
-        raise InputErrors(
-            [add_line(e, overridden=False) for e in errors.errors]
-        ) from None
-    except InputError as error:
-        raise add_line(error, overridden=False) from None
+    except (InputError, InputErrors) as error:
+        errors = getattr(error, "errors", [error])
+        raise InputErrors([add_line(e, overridden=False) for e in errors]) from None
 
 
 def ask_text(argument: str, written: str) -> None:
@@ -219,13 +223,14 @@ def ask_text(argument: str, written: str) -> None:
     The file NAME has the text.
     """
     name, _, argument = argument.partition(" ")
-    module, _, expression = argument.partition(": ")
     path, text = Path(name), written + "\n"
     path.write_text(text)
-    eval(
-        expression,
-        {**vars(importlib.import_module(module)), "path": path, "text": text},
-    )
+    _evaluate(argument, path=path, text=text)
+
+
+def _evaluate(argument: str, **names: Any) -> None:
+    module, _, expression = argument.partition(": ")
+    eval(expression, vars(importlib.import_module(module)) | names)
 
 
 def ask_command(_: str, written: str) -> str:
@@ -271,21 +276,6 @@ def _begun() -> Path:
     shutil.copytree(folder / "done", folder / "cut")
     (folder / "cut" / "rounds.parquet").unlink()
     return folder
-
-
-ASKED: dict[str, Callable[[str, str], str | None]] = {
-    "scenario": ask_scenario,
-    "time-only": ask_time_only,
-    "run": ask_run,
-    "fleet": ask_fleet,
-    "study": ask_study,
-    "dataset": ask_dataset,
-    "arrays": ask_arrays,
-    "file": ask_file,
-    "call": ask_call,
-    "text": ask_text,
-    "command": ask_command,
-}
 
 
 def find_wrong(paths: Iterable[Path]) -> Iterator[str]:

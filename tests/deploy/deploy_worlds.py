@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from unittest import mock
 
 import pytest
+import yaml
 
 import simfed
 from simfed import Interrupted
@@ -46,23 +47,26 @@ QUICK = Patience(handshake_s=120.0, silence_s=120.0, beat_s=0.2, answer_s=120.0)
 """Hearts beat often; a busy machine is waited for."""
 
 
+PLAIN = """
+name: tiny
+rounds: 3
+seed: 3
+method: fedkd
+prototypes: {small: {model: lenet5-half}}
+clients: [{count: 3, prototype: small, device: x86-2core-vm}]
+compression: {k: 500}
+policy: {kind: uniform, strategy: top-k}
+training: {local_steps: 1}
+"""
+
+
 def scenario(**changes):
     """Three clients of one prototype; anything can be replaced."""
-    method = changes.get("method", "fedkd")
+    plain = {**yaml.safe_load(PLAIN), **changes}
+    method = plain["method"]
     kind = method["kind"] if isinstance(method, dict) else method
     public = {"public": 16} if registry("method").get(kind).needs_public else {}
-    plain = {
-        "name": "tiny",
-        "rounds": 3,
-        "seed": 3,
-        "dataset": {"name": "mnist-mini", **public},
-        "prototypes": {"small": {"model": "lenet5-half"}},
-        "clients": [{"count": 3, "prototype": "small", "device": "x86-2core-vm"}],
-        "compression": {"k": 500},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "training": {"local_steps": 1},
-        **changes,
-    }
+    plain.setdefault("dataset", {"name": "mnist-mini", **public})
     return Scenario.model_validate(plain)
 
 
@@ -189,7 +193,7 @@ def deployed(
     listening=None,
     crowd=None,
     before=lambda *where: None,
-    slow={},
+    slow=None,
     progress=False,
     **options,
 ):
@@ -205,7 +209,7 @@ def deployed(
 
     listening = listening or at_a_port(port=0)
     try:
-        with slowed(**slow):
+        with slowed(**(slow or {})):
             real = serve(
                 plan, out, listening=listening, progress=progress, told=begin, **options
             )

@@ -208,7 +208,7 @@ def test_quota_is_the_scenarios_own(tmp_path, monkeypatch):
     def made(group, *how):
         make(group, *how)
         files = (group / name for name in ("cpu.max", "cpu.cfs_quota_us"))
-        groups += [file.read_text().split()[0] for file in files if file.exists()]
+        groups.extend(file.read_text().split()[0] for file in files if file.exists())
 
     monkeypatch.setattr(shaping, "make_group", made)
     device = {**worlds.TIMES, "quota": {"share": 0.6, "period": "50 ms"}}

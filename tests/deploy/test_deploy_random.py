@@ -9,6 +9,7 @@ import threading
 
 import deploy_worlds as worlds
 import pytest
+import yaml
 
 from simfed import InputErrors, Interrupted
 from simfed.deploy import peers
@@ -17,25 +18,34 @@ from simfed.ground.registry import registry
 from simfed.verify import verify
 
 RUNS = 12
-MODES = (
-    {"mode": "synchronous"},
-    {"mode": "synchronous"},
-    {"mode": "deadline", "deadline": "60 ms", "late": "merge"},
-    {"mode": "deadline", "deadline": "200 ms", "late": "drop"},
-    {"mode": "first", "over_selection": 0.5, "late": "drop"},
-    {"mode": "buffered", "buffer": 2, "concurrency": 3},
-    {"mode": "asynchronous", "concurrency": 2},
-)
-POLICIES = (
-    {"kind": "uniform", "strategy": "top-k"},
-    {"kind": "uniform", "strategy": "random-k"},
-    {"kind": "uniform", "strategy": "ef21(top-k)"},
-    {"kind": "ascend", "warmup": 1},
-    {"kind": "exp3"},
-)
-STRATEGIES = {"k": 500, "strategies": ["top-k", "random-k", {"ef21": {}}]}
-MORE = "auxiliary", "inference", "distillation"
-DEVICE = worlds.TIMES | dict.fromkeys(MORE, "1 ms")
+CHOICES = """
+aggregation:
+- {mode: synchronous}
+- {mode: synchronous}
+- {mode: deadline, deadline: 60 ms, late: merge}
+- {mode: deadline, deadline: 200 ms, late: drop}
+- {mode: first, over_selection: 0.5, late: drop}
+- {mode: buffered, buffer: 2, concurrency: 3}
+- {mode: asynchronous, concurrency: 2}
+policy:
+- {kind: uniform, strategy: top-k}
+- {kind: uniform, strategy: random-k}
+- {kind: uniform, strategy: ef21(top-k)}
+- {kind: ascend, warmup: 1}
+- {kind: exp3}
+compression:
+- {k: 500, strategies: [top-k, random-k, {ef21: {}}]}
+rounds: [4, 8]
+checkpoint: [{every: 0}, {every: 1}, {every: 3}]
+evaluation: [{every: 1}, {every: 2}, {every: 50}]
+"""
+GROUP = """
+count: 3
+prototype: small
+device:
+  {training: 12 ms, compression: 0.3 ms, auxiliary: 1 ms, inference: 1 ms,
+   distillation: 1 ms}
+"""
 
 
 def draw_scenario(rng):
@@ -43,19 +53,12 @@ def draw_scenario(rng):
     methods = registry("method")
     names = [name for name in methods.names() if methods.origin(name) == "built in"]
     while True:
-        group = {"count": 3, "prototype": "small", "device": DEVICE}
+        choices = yaml.safe_load(CHOICES).items()
+        plain = {key: rng.choice(values) for key, values in choices}
+        group = yaml.safe_load(GROUP)
         if rng.random() < 0.2:
             group["failure"] = {"training": 0.1, "upload": 0.1}
-        plain = {
-            "method": rng.choice(names),
-            "aggregation": rng.choice(MODES),
-            "policy": rng.choice(POLICIES),
-            "compression": STRATEGIES,
-            "clients": [group],
-            "rounds": rng.choice([4, 8]),
-            "checkpoint": {"every": rng.choice([0, 1, 3])},
-            "evaluation": {"every": rng.choice([1, 2, 50])},
-        }
+        plain |= {"method": rng.choice(names), "clients": [group]}
         if plain["aggregation"]["mode"] == "first":
             plain["participation"] = {"clients_per_round": 2}
         with contextlib.suppress(ValueError, InputErrors):

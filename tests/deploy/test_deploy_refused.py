@@ -10,23 +10,24 @@ import deploy_worlds as worlds
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from simfed.learn import Parcel, pack, unpack
 
-TINY = {
-    "method": "fedavg",
-    "rounds": 4,
-    "clients": [{"count": 2, "prototype": "small", "device": "x86-2core-vm"}],
-    "prototypes": {"small": {"model": "logistic-regression"}},
-    "dataset": {"name": "mnist-mini", "partition": {"kind": "iid"}},
-    "compression": {"k": 200},
-    "evaluation": {"every": 2},
-}
+TINY = """
+method: fedavg
+rounds: 4
+clients: [{count: 2, prototype: small, device: x86-2core-vm}]
+prototypes: {small: {model: logistic-regression}}
+dataset: {name: mnist-mini, partition: {kind: iid}}
+compression: {k: 200}
+evaluation: {every: 2}
+"""
 
 
 def deploy_altered(out, kind, *args, **more):
     """Deploy two clients, of which client 1 has another end."""
-    plan = worlds.scenario(**TINY | more)
+    plan = worlds.scenario(**yaml.safe_load(TINY) | more)
     with worlds.wrapped(1, lambda end: kind(end, *args)):
         run = worlds.deployed(plan, out, crowd=worlds.Crowd((0, 1)))
     outcomes = run.participations.set_index(["round", "client"])["outcome"]
@@ -139,9 +140,12 @@ class Diverging(worlds.Wrapped):
         self.begun += 1
         data = self._end._bench.data
         samples = data.samples
+
+        def none(at, *_):
+            return torch.full_like(samples(at), math.nan)
+
         with pytest.MonkeyPatch.context() as patched:
             if self.begun == 2:
-                none = lambda at, *_: torch.full_like(samples(at), math.nan)  # noqa: E731
                 patched.setattr(data, "samples", none)
             return self._end.work(parcel)
 

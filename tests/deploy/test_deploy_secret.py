@@ -148,3 +148,16 @@ def test_certificate_without_the_package_is_refused_in_a_sentence(
     said = r"needs the package cryptography.*simfed\[tls\]"
     with pytest.raises(InputError, match=said):
         make_certificate(["server.local"], tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("load", "expected"),
+    [
+        (lambda path: load_server_tls(path, path), "a certificate and its key, in PEM"),
+        (load_client_tls, "certificates to trust, in PEM"),
+    ],
+)
+def test_files_that_are_no_certificates_are_refused(tmp_path, load, expected):
+    (tmp_path / "text").write_text("no certificate")
+    with pytest.raises(InputError, match=expected):
+        load(tmp_path / "text")

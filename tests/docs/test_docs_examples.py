@@ -10,18 +10,9 @@ from pathlib import Path
 import pytest
 
 DOCS = Path(__file__).resolve().parents[2]
-PAGES = [
-    DOCS / "README.md",
-    DOCS / "CONTRIBUTING.md",
-    *sorted((DOCS / "docs").glob("*.md")),
-]
-LINKED = [
-    *PAGES,
-    DOCS / "CHANGELOG.md",
-    DOCS / "scenarios" / "README.md",
-    DOCS / "calibration" / "README.md",
-    *sorted((DOCS / "analysis").glob("*.md")),
-]
+PAGES = [DOCS / "README.md", DOCS / "CONTRIBUTING.md", *sorted(DOCS.glob("docs/*.md"))]
+LINKED = [*PAGES, DOCS / "CHANGELOG.md", *sorted(DOCS.glob("analysis/*.md"))]
+LINKED += [DOCS / folder / "README.md" for folder in ("scenarios", "calibration")]
 """Pages whose links are followed: these, and those with examples."""
 
 
@@ -65,9 +56,7 @@ def test_the_clocks_page_follows_the_story():
 LONG = {"studies", "own-methods", "CONTRIBUTING"}
 """Pages whose examples take a minute."""
 RUN = [
-    pytest.param(
-        page, marks=[pytest.mark.long] if page.stem in LONG else [], id=page.stem
-    )
+    pytest.param(page, marks=[pytest.mark.long] * (page.stem in LONG), id=page.stem)
     for page in PAGES
     if examples(page)
 ]

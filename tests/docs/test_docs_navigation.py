@@ -3,6 +3,7 @@ of docs in it.
 """
 
 import re
+from collections import Counter
 from pathlib import Path
 
 import yaml
@@ -30,19 +31,15 @@ def test_no_level_has_more_than_eight_entries():
 
 
 def test_no_word_stands_twice():
-    words = [
-        word
-        for label, _ in entries(NAV)
-        for word in set(re.findall(r"\w+", label.lower()))
-    ]
-    twice = {word for word in words if words.count(word) > 1} - COMMON
-    assert not twice
+    words = Counter()
+    for label, _ in entries(NAV):
+        words.update({*re.findall(r"\w+", label.lower())} - COMMON)
+    assert {*words.values()} == {1}, words.most_common(1)
 
 
 def test_every_page_of_docs_has_its_place():
     pages = {below for _, below in entries(NAV) if isinstance(below, str)}
-    docs = {f"docs/{path.name}" for path in (ROOT / "docs").glob("*.md")}
-    assert docs <= pages
+    assert pages >= {f"docs/{path.name}" for path in ROOT.glob("docs/*.md")}
     for page in pages - {"gallery.md", "docs/tour.md"}:
         where = ROOT / "docs" / "site" / "pages" / page
         assert where.exists() or (ROOT / page).exists(), page

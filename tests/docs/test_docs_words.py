@@ -6,15 +6,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = [
-    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
-    *(ROOT / folder / "README.md" for folder in ("scenarios", "calibration")),
-    *(
-        ROOT / "analysis" / f"{name}.md"
-        for name in ("ANSWERS", "METHODS", "NOT-WAITING")
-    ),
-    *sorted((ROOT / "docs").glob("*.md")),
-]
+OTHERS = """
+README CONTRIBUTING CHANGELOG scenarios/README calibration/README analysis/ANSWERS
+analysis/METHODS analysis/NOT-WAITING
+"""
+PAGES = sorted(ROOT.glob("docs/*.md"))
+PAGES += [ROOT / f"{name}.md" for name in OTHERS.split()]
 PHRASES = {
     r"what that carries": "how far this goes",
     r"looking brought": "what was found, and how",
@@ -31,7 +28,5 @@ PHRASES = {
 )
 def test_no_riddle_comes_back(page):
     text = re.sub(r"\s+", " ", page.read_text()).lower()
-    riddles = {
-        phrase: plain for phrase, plain in PHRASES.items() if re.search(phrase, text)
-    }
-    assert not riddles
+    for phrase, plain in PHRASES.items():
+        assert not re.search(phrase, text), plain

@@ -162,47 +162,38 @@ def test_run_directory_is_whole_and_sound(tiny, tmp_path):
     assert manifest["fingerprint"] == run.fingerprint
 
 
-def move(tmp_path):
-    """The run's folder elsewhere, which names nothing of where it was."""
-    moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
-    assert str(tmp_path) not in (moved / "scenario.yaml").read_text()
-    return moved
-
-
-def test_resolved_scenario_runs_as_it_is_to_the_same_fingerprint(tiny, tmp_path):
+@pytest.mark.parametrize(
+    "named",
+    [
+        ("lte/1.csv", "other/1.csv"),
+        ("lte/{client}.csv", "other/{client}.csv"),
+        ("lte", "other"),
+        (["lte/1.csv"], ["other/1.csv"]),
+    ],
+)
+def test_resolved_scenario_runs_as_it_is_where_its_files_are_gone(
+    tiny, tmp_path, named
+):
     """From another folder, where only the copies of profile and traces can be found."""
-    profile = tmp_path / "mine.yaml"
-    shutil.copy("calibration/rtx3090-ryzen4800h.yaml", profile)
-    (tmp_path / "other").mkdir()
-    traces = [tmp_path / "lte.csv", tmp_path / "other" / "lte.csv"]
-    changes = {"clients[*].device.profile": "mine.yaml"}
-    for k, trace in enumerate(traces):
-        trace.write_text(f"0,20\n0.01,{1 + 2 * k}\n")
-        up = {"file": str(trace), "format": "csv", "end": "hold"}
+    source, alone = tmp_path / "source", isinstance(named[0], list)
+    shutil.copytree("calibration", source)
+    changes = {"clients[*].device.profile": str(source / "rtx3090-ryzen4800h.yaml")}
+    for k, files in enumerate(named):
+        folder = source / ("lte", "other")[k]
+        folder.mkdir()
+        for client in range(9):
+            (folder / f"{client}.csv").write_text(f"0,{client + k + 1}\n1,20\n")
+        file = [f"{source}/{files[0]}"] if alone else f"{source}/{files}"
+        up = {"file": file, "format": "csv", "end": "hold"}
         changes[f"clients[{k}].link.up"] = up
-    first = play(tiny, tmp_path / "run", changes)
-    for file in (profile, *traces):
-        file.unlink()
-    moved = move(tmp_path)
-    second = play(moved / "scenario.yaml", tmp_path / "again")
-    assert second.fingerprint == first.fingerprint == simfed.load_run(moved).fingerprint
-
-
-@pytest.mark.parametrize("files", ["{}/{{client}}.csv", "{}", ["{}/1.csv"]])
-def test_run_keeps_the_trace_of_each_client(tiny, tmp_path, files):
-    lte, alone = tmp_path / "lte", isinstance(files, list)
-    lte.mkdir()
-    for client in range(9):
-        (lte / f"{client}.csv").write_text(f"0,{client + 1}\n1,20\n")
-    named = [files[0].format(lte)] if alone else files.format(lte)
-    trace = {"file": named, "format": "csv", "end": "hold"}
-    changes = {f"clients[{k}].link.up": trace for k in (0, 1)}
     first = play_clock(tiny, tmp_path / "run", overrides=changes)
     told = "clients take 1 trace in turn" in " ".join(first.manifest["warnings"])
     assert told == alone
-    shutil.rmtree(lte)
-    second = play(move(tmp_path) / "scenario.yaml", time_only=True)
-    assert second.fingerprint == first.fingerprint
+    shutil.rmtree(source)
+    moved = shutil.move(tmp_path / "run", tmp_path / "elsewhere")
+    assert str(tmp_path) not in (moved / "scenario.yaml").read_text()
+    again = play(moved / "scenario.yaml", time_only=True)
+    assert again.fingerprint == first.fingerprint == simfed.load_run(moved).fingerprint
 
 
 def test_recorded_run_is_found_from_the_scenarios_own_folder(

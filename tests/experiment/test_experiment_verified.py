@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import worlds
+import yaml
 from forging import Forgery
 
 from simfed import InputError, RunFailed
@@ -16,10 +17,20 @@ from simfed.learn import Classification, NextToken
 from simfed.verify import verify
 
 SEEN = np.random.default_rng(0).normal(size=(120, 2))
-DEVICE = {**worlds.DEVICE, "inference": "1 ms", "auxiliary": "1 ms"}
-CLIENTS = {"count": 3, "prototype": "p", "device": DEVICE}
+PLAIN = """
+rounds: 1
+dataset: {table: marks.csv, target: mark}
+prototypes: {p: {model: logistic-regression}}
+clients:
+- count: 3
+  prototype: p
+  device: {training: 1 s, compression: 50 ms, inference: 1 ms, auxiliary: 1 ms}
+training: {batch_size: 8, learning_rate: 0.1}
+compression: {k: 3, strategies: [top-k, random-k]}
+policy: {kind: ascend, warmup: 1}
+evaluation: {every: 1, clients: true}
+"""
 PRICES = {"table": "prices.csv", "target": "price", "task": "regression"}
-MARKS = {"table": "marks.csv", "target": "mark"}
 
 
 def play(folder, **changes):
@@ -30,17 +41,8 @@ def play(folder, **changes):
     ):
         rows = [f"{x},{y},{target(x, y)}" for x, y in SEEN]
         (folder / f"{name}s.csv").write_text("\n".join([f"a,b,{name}", *rows]))
-    plain = {
-        "rounds": 1,
-        "dataset": MARKS,
-        "prototypes": {"p": {"model": "logistic-regression"}},
-        "clients": [CLIENTS],
-        "training": {"batch_size": 8, "learning_rate": 0.1},
-        "compression": {"k": 3, "strategies": ["top-k", "random-k"]},
-        "policy": {"kind": "ascend", "warmup": 1},
-        "evaluation": {"every": 1, "clients": True},
-    }
-    (folder / "s.yaml").write_text(json.dumps({**worlds.TINY, **plain, **changes}))
+    plain = {**worlds.TINY, **yaml.safe_load(PLAIN), **changes}
+    (folder / "s.yaml").write_text(json.dumps(plain))
     return worlds.play(folder / "s.yaml", folder / "run")
 
 
@@ -49,6 +51,7 @@ def diverging(rate, steps=1):
     return {"training": {"batch_size": 8, "local_steps": steps, "learning_rate": rate}}
 
 
+FAILING = {"failure": {"training": 1}}
 LOCAL, OF_PRICES = {"method": "local-only"}, {"dataset": PRICES}
 
 
@@ -68,11 +71,11 @@ def test_run_stands_whatever_its_losses(tmp_path, column, changes, is_there):
     assert verify(run.path) == []
 
 
-@pytest.mark.parametrize("task", [PRICES, MARKS], ids=["regression", "classes"])
-def test_run_of_personal_models_stands_where_nobody_has_one(tmp_path, task):
-    clients = [{**CLIENTS, "failure": {"training": 1}}]
-    keys = {"policy": worlds.TINY["policy"], "clients": clients}
-    run = play(tmp_path, dataset=task, **keys, **LOCAL)
+@pytest.mark.parametrize("changes", [OF_PRICES, {}])
+def test_run_of_personal_models_stands_where_nobody_has_one(tmp_path, changes):
+    [group] = yaml.safe_load(PLAIN)["clients"]
+    keys = {"policy": worlds.TINY["policy"], "clients": [{**group, **FAILING}]}
+    run = play(tmp_path, **changes, **keys, **LOCAL)
     assert not len(run.clients)
     assert verify(run.path) == []
 

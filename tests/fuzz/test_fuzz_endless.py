@@ -98,23 +98,37 @@ def beside(text, read):
 
 
 load = readers.calls("scenario:load_scenario", allow_plugins=True)
+plan = readers.calls("study.plan:plan_study")
 FILES = {
-    "scenario.yaml": readers.scenario, "extended.yaml": beside("extends: {}", load), "base.yaml": beside("name: s\nbase: {}\nseeds: [0]\n", readers.study),
-    "study.yaml": readers.study, "profile.yaml": readers.profile,
-    "rows.csv": readers.measured, "devices.csv": readers.devices,
-    "devices.parquet": readers.devices, "there.csv": readers.there,
-    "up.csv": readers.csv_trace, "mahimahi.txt": readers.mahimahi,
-    "pensieve": readers.pensieve, "graph.gml": readers.graph,
-    "graph.graphml": readers.graph, "cases.json": readers.cases, "data.npz": dataset("file"),
+    "scenario.yaml": readers.scenario,
+    "extended.yaml": beside("extends: {}", load),
+    "base.yaml": beside("name: s\nbase: {}\nseeds: [0]\n", plan),
+    "study.yaml": readers.study,
+    "profile.yaml": readers.profile,
+    "rows.csv": readers.measured,
+    "devices.csv": readers.devices,
+    "devices.parquet": readers.devices,
+    "there.csv": readers.there,
+    "up.csv": readers.csv_trace,
+    "mahimahi.txt": readers.mahimahi,
+    "pensieve": readers.pensieve,
+    "graph.gml": readers.graph,
+    "graph.graphml": readers.graph,
+    "cases.json": readers.cases,
+    "data.npz": dataset("file"),
     "data.csv": dataset("table", target="y"),
     "data.parquet": dataset("table", target="y"),
     "leaf.json": dataset("leaf", within=True),
     "state.json": dataset("huggingface", within=True),
-
-    "picture.png": picture, "public.npz": readers.calls("learn.data.own:public_digest"), "log.csv": readers.calls("calibrate.twin_log:read_log"),
-    "ca.pem": readers.calls("deploy.access:load_client_tls"), "key.pem": server_key, "part.py": readers.calls("ground.registry:import_file"),
-    "named.py": beside("plugins: [{}]", load), "app.work.yaml": readers.calls("flower.workfile:load_work"),
-}  # fmt: skip
+    "picture.png": picture,
+    "public.npz": readers.calls("learn.data.own:public_digest"),
+    "log.csv": readers.calls("calibrate.twin_log:read_log"),
+    "ca.pem": readers.calls("deploy.access:load_client_tls"),
+    "key.pem": server_key,
+    "part.py": readers.calls("ground.registry:import_file"),
+    "named.py": beside("plugins: [{}]", load),
+    "app.work.yaml": readers.calls("flower.workfile:load_work"),
+}
 
 
 @pytest.mark.parametrize("make", HOSTILE)

@@ -3,6 +3,7 @@ most.
 """
 
 import asyncio
+import contextlib
 import gc
 import logging
 import os
@@ -10,6 +11,7 @@ import random
 import resource
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -28,6 +30,7 @@ from simfed.learn import Parcel
 
 COUNT = int(os.environ.get("SIMFED_FUZZ_MESSAGES", "30000"))
 """Messages that a server gets in the long test; a client gets a fiftieth of them."""
+CODES = 1000, 1000, 1001, 1008, 1013, 4000
 AT_A_TIME = 12
 """Connections: fewer than a server lets one address have that it does not know."""
 MORE_STRANGE = [
@@ -40,24 +43,25 @@ MORE_STRANGE = [
     *STRANGE,
 ]
 UPWARD = {
-    "built": ("digest", "data", "versions"),
-    "clock": ("number", "heard_s", "answered_s"),
-    "upload": ("label", "times", "parts"),
-    "failed": ("label", "why"),
-    "answer": ("number", "parts", "loss"),
-    "ready": (),
+    "built": "digest data versions",
+    "clock": "number heard_s answered_s",
+    "upload": "label times parts",
+    "failed": "label why",
+    "answer": "number parts loss",
+    "ready": "",
 }
 DOWNWARD = {
-    "clock": ("number",),
-    "skip": ("label",),
-    "settle": ("label", "fate"),
-    "task": ("label", "parts"),
-    "ask": ("number", "what"),
-    "take up": ("parts",),
-    "anew": (),
-    "agree": ("parts", "mirrors"),
-    "go": (),
+    "clock": "number",
+    "skip": "label",
+    "settle": "label fate",
+    "task": "label parts",
+    "ask": "number what",
+    "take up": "parts",
+    "anew": "",
+    "agree": "parts mirrors",
+    "go": "",
 }
+"""Messages and their facts."""
 REQUEST = (
     f"GET {Seat(0, LIFE).path()} HTTP/1.1\r\nHost: here\r\nUpgrade: websocket\r\n"
     "Connection: Upgrade\r\nSec-WebSocket-Key: MDEyMzQ1Njc4OWFiY2RlZg==\r\n"
@@ -69,12 +73,15 @@ ANSWER = (
 )
 
 
+def draw_facts(rng, names, share):
+    """Strange values of some of these."""
+    return {name: rng.choice(MORE_STRANGE) for name in names if rng.random() < share}
+
+
 def strange_message(rng, kinds):
     """One that is nearly right."""
     kind = rng.choice(list(kinds))
-    facts = {
-        name: rng.choice(MORE_STRANGE) for name in kinds[kind] if rng.random() < 0.8
-    }
+    facts = draw_facts(rng, kinds[kind].split(), 0.8)
     if rng.random() < 0.02:
         kind = rng.choice(["", "\ud800", "x" * 10_000, "welcome"])
     return Message(kind, facts, rng.randbytes(rng.choice((0, 0, 0, 1, 100))))
@@ -89,9 +96,8 @@ def strange_request(rng):
         case 0:
             return rng.randbytes(rng.choice((1, 16, 200)))
         case 1:
-            return REQUEST.replace(
-                b"Host", b"X: " + b"y" * rng.choice((9_000, 100_000)) + b"\r\nHost"
-            )
+            more = b"X: " + b"y" * rng.choice((9_000, 100_000)) + b"\r\nHost"
+            return REQUEST.replace(b"Host", more)
         case 2:
             return REQUEST.replace(b"Host", 1000 * b"X: y\r\n" + b"Host")
         case 3:
@@ -114,10 +120,8 @@ async def send_nonsense(rng, wire, kinds):
         case 3:
             await send(bytes(MOST * rng.choice((1, 2))))
         case 4:
-            raw(
-                b"\x82\xff"
-                + rng.choice((10**10, 2**63 - 1, 2**64 - 1)).to_bytes(8, "big")
-            )
+            length = rng.choice((10**10, 2**63 - 1, 2**64 - 1))
+            raw(b"\x82\xff" + length.to_bytes(8, "big"))
         case 5:
             raw(rng.randbytes(rng.choice((1, 2, 10, 200))))
         case 6:
@@ -126,6 +130,11 @@ async def send_nonsense(rng, wire, kinds):
             await wire.connection.ping(rng.randbytes(100))
         case _:
             await wire.send(message)
+
+
+async def close(rng, wire):
+    code, why = rng.choice(CODES), rng.choice(("", "a\nb\x1b[31m"))
+    await wire.close(code, why)
 
 
 async def stranger(rng, address):
@@ -167,9 +176,7 @@ async def false_client(rng, server, token, client):
     finally:
         if rng.random() < 0.5:
             wire.connection.transport.abort()
-        await wire.close(
-            rng.choice((1000, 1001, 1008, 4000)), rng.choice(("", "a\nb\x1b[31m"))
-        )
+        await close(rng, wire)
     return sent
 
 
@@ -177,58 +184,47 @@ async def talk_nonsense(rng, server, token, count):
     """So many messages, from many at a time."""
     sent = 0
 
-    async def worker(number):
+    async def talk(client):
         nonlocal sent
         while sent < count:
             try:
                 if rng.random() < 0.6:
-                    messages = await false_client(rng, server, token, number)
+                    more = await false_client(rng, server, token, client)
                 else:
-                    messages = await stranger(rng, server.address)
-                sent += messages
+                    more = await stranger(rng, server.address)
             except (OSError, SimfedError, WebSocketException, asyncio.TimeoutError):
-                sent += 1  # hung up on in the middle of it
+                more = 1  # hung up on in the middle of it
+            sent += more
 
-    await asyncio.gather(*map(worker, range(AT_A_TIME)))
-    return sent
+    await asyncio.gather(*map(talk, range(AT_A_TIME)))
 
 
 def bad_sentence(text):
     return not (text and text.isprintable() and len(text) < 500)
 
 
-def run_apart(story):
+def run_apart(story, within_s):
     """Run a coroutine in a thread: a browser's tests leave a loop in this one."""
     with ThreadPoolExecutor(1) as thread:
-        return thread.submit(asyncio.run, story).result()
+        thread.submit(talks.soon, story, within_s).result()
+
+
+async def join_once(server, token):
+    wire = await talks.welcomed(server.address, AT_A_TIME, token=token)
+    talk = asyncio.ensure_future(talks.take_part(wire))
+    await talks.until(lambda: AT_A_TIME in server.joined and not server.strangers)
+    talk.cancel()
 
 
 def check_server(token, count, caplog, capfd):
     with talks.Server(token, clients=AT_A_TIME + 2) as server:
-        rng = random.Random(token)
-        sent = run_apart(
-            asyncio.wait_for(talk_nonsense(rng, server, token, count), 300)
-        )
-        assert sent >= count
-        assert [
-            text for text in server.refused + server.left if bad_sentence(text)
-        ] == []
+        run_apart(talk_nonsense(random.Random(token), server, token, count), 300)
+        said = server.refused + server.left
+        assert [text for text in said if bad_sentence(text)] == []
         # it is as ready as ever for who talks sense
         server.joined.clear()
-
-        async def join():
-            talk = asyncio.ensure_future(
-                talks.take_part(
-                    await talks.welcomed(server.address, AT_A_TIME, token=token)
-                )
-            )
-            while AT_A_TIME not in server.joined or server.strangers:
-                await asyncio.sleep(0.01)
-            talk.cancel()
-
-        run_apart(asyncio.wait_for(join(), 30))
-        peers = server.peers
-    assert peers._peers == {}
+        run_apart(join_once(server, token), 30)
+    assert server.peers._peers == {}
     gc.collect()  # of a task that failed, asyncio would speak now
     assert caplog.records == []
     assert capfd.readouterr().err == ""
@@ -271,18 +267,43 @@ async def false_server(rng, connection):
     wire = Wire(connection)
     facts = {"scenario": "x", "parts": [], "silence_s": 5.0}
     if rng.random() < 0.3:
-        facts |= {
-            name: rng.choice(MORE_STRANGE) for name in facts if rng.random() < 0.4
-        }
-    try:
+        facts |= draw_facts(rng, facts, 0.4)
+    with contextlib.suppress(SimfedError, WebSocketException):
         await wire.send(Message(rng.choice(["welcome"] * 9 + ["task"]), facts))
         for _ in range(rng.choice((1, 5, 20))):
             await send_nonsense(rng, wire, DOWNWARD)
-        await wire.close(
-            rng.choice((1000, 1000, 1001, 1008, 1013, 4000)), "a\nb\x1b[31m"
-        )
-    except (SimfedError, WebSocketException):
-        pass
+        await close(rng, wire)
+
+
+async def no_websocket(rng, reader, writer):
+    await reader.read(1000)
+    some = mutated_bytes(rng, ANSWER), rng.randbytes(50), ANSWER, b""
+    writer.write(rng.choice(some))
+    writer.close()
+
+
+async def join_false(host, port, sentences):
+    """Be a client of one of them, which says a sentence at its end."""
+    client = joining._Client(0, TOKEN, None, 0.0, False, sentences.append)
+    try:
+        await client.live(host, port)
+        sentences.append("done")
+    except SimfedError as error:
+        sentences.append(str(error))
+
+
+async def join_false_servers(rng, count, sentences):
+    silent = logging.Logger("silent", logging.CRITICAL + 1)
+    options = {"create_connection": ServerEnd, "compression": None, "logger": silent}
+    here = "127.0.0.1", 0
+    async with (
+        serve(partial(false_server, rng), *here, **options) as false,
+        await asyncio.start_server(partial(no_websocket, rng), *here) as other,
+    ):
+        ends = [one.sockets[0].getsockname() for one in (false, false, false, other)]
+        for _ in range(max(count // 25, 1)):
+            joins = (join_false(*rng.choice(ends), sentences) for _ in range(25))
+            await asyncio.wait_for(asyncio.gather(*joins), 60)
 
 
 def check_client(count, monkeypatch, caplog):
@@ -292,42 +313,8 @@ def check_client(count, monkeypatch, caplog):
 
     monkeypatch.setattr(joining._Client, "build", build)
     monkeypatch.setattr(joining, "_OPENING_S", 0.5)
-    rng, sentences = random.Random(count), []
-
-    async def join(host, port):
-        client = joining._Client(0, TOKEN, None, 0.0, False, sentences.append)
-        try:
-            await client.live(host, port)
-            sentences.append("done")
-        except SimfedError as error:
-            sentences.append(str(error))
-
-    async def no_websocket(reader, writer):
-        await reader.read(1000)
-        writer.write(
-            rng.choice((mutated_bytes(rng, ANSWER), rng.randbytes(50), ANSWER, b""))
-        )
-        writer.close()
-
-    async def play():
-        silent = logging.Logger("silent", logging.CRITICAL + 1)
-        options = {
-            "create_connection": ServerEnd,
-            "compression": None,
-            "logger": silent,
-        }
-        async with (
-            serve(lambda c: false_server(rng, c), "127.0.0.1", 0, **options) as false,
-            await asyncio.start_server(no_websocket, "127.0.0.1", 0) as other,
-        ):
-            ends = [
-                one.sockets[0].getsockname() for one in (false, false, false, other)
-            ]
-            for _ in range(max(count // 25, 1)):
-                joins = (join(*rng.choice(ends)) for _ in range(25))
-                await asyncio.wait_for(asyncio.gather(*joins), 60)
-
-    run_apart(play())
+    sentences = []
+    run_apart(join_false_servers(random.Random(count), count, sentences), 3000)
     assert len(sentences) >= count // 25 * 25
     assert [text for text in sentences if "\n" in text or len(text) > 600] == []
     gc.collect()

@@ -6,17 +6,7 @@ from simfed import InputError, RunFailed
 from simfed.record import COMPRESSED, NAME, Journal, read_finished
 from simfed.record.journal import check_prefix
 
-MERGED = [
-    1,
-    False,
-    None,
-    {"p": {"kd_loss": float("inf")}},
-    {},
-    {},
-    {},
-    {"p": [0.5, 1.2, None]},
-    [],
-]
+MERGED = [1, False, None, {"p": {"kd_loss": float("inf")}}, {}, {"p": [0.5, None]}]
 LINES = [("a", "up 3/1", [1234.5, None]), ("b", "merge 1", MERGED)]
 
 
@@ -39,11 +29,11 @@ def test_it_answers_in_order_what_it_was_told(tmp_path):
 
 def test_whoever_watches_a_run_reads_its_merges_at_once(tmp_path):
     journal = written(tmp_path)
-    assert (tmp_path / NAME).read_text().count("\n") == 2
-    journal.note("c", "up 4/1", [1.0, None])
-    assert (tmp_path / NAME).read_text().count("\n") == 2
-    journal.note("d", "merge 2", MERGED)
-    assert (tmp_path / NAME).read_text().count("\n") == 4
+    lines = [len((tmp_path / NAME).read_text().splitlines())]
+    for label in ("up 4/1", "merge 2"):
+        journal.note("c", label, MERGED)
+        lines.append(len((tmp_path / NAME).read_text().splitlines()))
+    assert lines == [2, 2, 4]
 
 
 def test_other_decisions_are_noticed_at_the_next_answer(tmp_path):
@@ -90,17 +80,18 @@ def test_damage_before_a_state_is_found(tmp_path, damage, said):
 @pytest.mark.parametrize(
     "line", [b"[" * 100_000, b"[[], 1, 2]\n", b'["\xff", "a", 1]\n']
 )
-def test_a_line_that_is_none_is_damage(tmp_path, line):
+def test_line_that_is_none_is_damage(tmp_path, line):
     (tmp_path / NAME).write_bytes(line)
     with pytest.raises(InputError, match="damaged at byte 0"):
         Journal(tmp_path / NAME, None)
 
 
-def test_a_finished_one_is_of_its_digest(tmp_path):
+def test_finished_one_is_of_its_digest(tmp_path):
     written(tmp_path).compress()
-    with pytest.raises(InputError, match="it was changed"):
-        list(read_finished(tmp_path, "0" * 32))
-    whole = (tmp_path / COMPRESSED).read_bytes()
-    (tmp_path / COMPRESSED).write_bytes(whole[: len(whole) // 2])
-    with pytest.raises(InputError, match="damaged at byte"):
-        list(read_finished(tmp_path, "0" * 32))
+    path = tmp_path / COMPRESSED
+    whole = path.read_bytes()
+    half = whole[: len(whole) // 2]
+    for content, said in (whole, "it was changed"), (half, "damaged at byte"):
+        path.write_bytes(content)
+        with pytest.raises(InputError, match=said):
+            list(read_finished(tmp_path, "0" * 32))

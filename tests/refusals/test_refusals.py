@@ -14,7 +14,7 @@ def test_what_is_wrong_is_refused_in_the_sentences_of_its_file():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def test_a_first_mistake_is_told_before_what_is_expected():
+def test_first_mistake_is_told_before_what_is_expected():
     """`where: what is wrong, expected what is allowed (a hint)`."""
     for row in refusals.read(refusals.HERE / "first-hour.txt"):
         assert not re.search(r"(: |^)expected ", row.said, re.MULTILINE), row.place

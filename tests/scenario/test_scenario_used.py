@@ -1,7 +1,6 @@
 """A key is used or refused: no scenario says something that nobody looks at."""
 
 import pytest
-import worlds
 import yaml
 from pydantic import ValidationError
 
@@ -33,24 +32,44 @@ dataset: {name: mnist-mini}
 prototypes: {one: {model: lenet5-half}}
 clients: [{count: 4, prototype: one, device: d, link: {up: 5 Mbps}}]
 """
-TREE = {"topology": "tree", "tiers": [{"name": "edge"}]}
-GRAPH = {"topology": "graph", "edges": [{"between": ["a", "server"]}]}
-CELL = {"wifi": {"standard": "n"}}
-WORLDS = {
-    "star": {},
-    "tree": {"network": TREE, "clients[0].link.at": "edge"},
-    "graph": {"network": GRAPH, "clients[0].link.at": "a"},
-    "whole models": {"method": "fedavg"},
-    "mixed as they come": {"method": "fedasync"},
-    "in flight": {"aggregation": {"mode": "asynchronous", "concurrency": 2}},
-    "not charged": {"charge.downlink": False},
-    "tcp": {"network.model": "tcp"},
-    "tree of tcp": {"network": {**TREE, "model": "tcp"}},
-    "graph of tcp": {"network": {**GRAPH, "model": "tcp"}},
-    "distils": {"safeguard.rollback": {}},
-    "cell": {"network.cells": {"home": CELL}},
-    "cell at a node": {"network": {**TREE, "cells": {"home": {**CELL, "at": "edge"}}}},
-}
+WORLDS = """
+star: {}
+tree:
+  network: {topology: tree, tiers: [{name: edge}]}
+  clients[0].link.at: edge
+graph:
+  network: {topology: graph, edges: [{between: [a, server]}]}
+  clients[0].link.at: a
+whole models: {method: fedavg}
+mixed as they come: {method: fedasync}
+in flight: {aggregation: {mode: asynchronous, concurrency: 2}}
+not charged: {charge.downlink: false}
+tcp: {network.model: tcp}
+tree of tcp: {network: {topology: tree, model: tcp, tiers: [{name: edge}]}}
+graph of tcp:
+  network: {topology: graph, model: tcp, edges: [{between: [a, server]}]}
+distils: {safeguard.rollback: {}}
+cell: {network.cells: {home: {wifi: {standard: n}}}}
+cell at a node:
+  network:
+    topology: tree
+    tiers: [{name: edge}]
+    cells: {home: {wifi: {standard: n}, at: edge}}
+"""
+SPELLED_OUT = """
+exact arms: {policy: {kind: uniform, strategy: top-k}}
+other steps:
+  policy: {kind: ascend, ema: 1/n, initial: ema-from-zero, count_forced: true}
+a group's own: {"clients[0].policy": {kind: ucb, window: 9}}
+no profile:
+  clients[0].device: {training: 50 ms, compression: 10 ms}
+  clients[0].link.up: 0.1 Mbps
+codecs:
+  compression:
+    strategies: [{layers: {"conv*": top-k@1%, "*": {qsgd: {levels: 4}}}}, top-k]
+    k_choices: [5, 1%]
+"""
+WORLDS, SPELLED_OUT = yaml.safe_load(WORLDS), yaml.safe_load(SPELLED_OUT)
 
 
 def load(overrides):
@@ -185,20 +204,12 @@ def test_what_the_scenario_as_a_whole_decides_is_refused_or_used_everywhere():
     }
 
 
-LAYERS = {"layers": {"conv*": "top-k@1%", "*": {"qsgd": {"levels": 4}}}}
-ASCEND = {"kind": "ascend", "ema": "1/n", "initial": "ema-from-zero"}
-SPELLED_OUT = [
-    *WORLDS.values(),
-    *({"policy": {"kind": kind}} for kind in registry("policy").names()[1:]),
-    {"policy": worlds.TINY["policy"]},
-    {"policy": {**ASCEND, "count_forced": True}},
-    {"clients[0].policy": {"kind": "ucb", "window": 9}},
-    {"clients[0].device": worlds.DEVICE, "clients[0].link.up": "0.1 Mbps"},
-    {"compression": {"strategies": [LAYERS, "top-k"], "k_choices": [5, "1%"]}},
-]
+SPELLED_OUT |= WORLDS | {
+    kind: {"policy": {"kind": kind}} for kind in registry("policy").names()[1:]
+}
 
 
-@pytest.mark.parametrize("overrides", SPELLED_OUT, ids=str)
+@pytest.mark.parametrize("overrides", SPELLED_OUT.values(), ids=SPELLED_OUT)
 def test_resolved_scenario_loads_to_the_same_without_what_says_nothing(overrides):
     scenario = load(overrides)
     written = dump_scenario(scenario)

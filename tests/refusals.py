@@ -33,6 +33,7 @@ from simfed.ground import parse_yaml
 from simfed.learn import load_data
 from simfed.scenario import (
     DatasetSpec,
+    Scenario,
     add_line,
     load_scenario,
     validate_fleet,
@@ -125,34 +126,35 @@ def _make_world(name: str, written: str) -> dict[str, Any]:
     return worlds.change(worlds.WORLDS[name], _unpack(written))
 
 
+def _make_scenario(name: str, written: str) -> Scenario:
+    made = _make_world(name, written)
+    return validate_scenario(made, source="s.yaml", folder=Path())
+
+
 def ask_scenario(name: str, written: str) -> None:
     """Key paths over a world of `tests/worlds.py`, as `simfed check` sees them."""
-    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
-    check(made, source="s.yaml")
+    check(_make_scenario(name, written), source="s.yaml")
 
 
 def ask_time_only(name: str, written: str) -> None:
     """The same, for a run that learns nothing."""
-    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
-    check(made, source="s.yaml", time_only=True)
+    check(_make_scenario(name, written), source="s.yaml", time_only=True)
 
 
 def ask_run(name: str, written: str) -> None:
     """The same, found by a run."""
-    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
-    simfed.run(made, out="run", workers=1)
+    simfed.run(_make_scenario(name, written), out="run", workers=1)
 
 
 def ask_serve(name: str, written: str) -> None:
     """The same, found by a server of real clients."""
-    made = validate_scenario(_make_world(name, written), source="s.yaml", folder=Path())
-    serve(made, listening=Listening(port=0, join_s=0.1), progress=False)
+    serve(_make_scenario(name, written), listening=Listening(port=0, join_s=0.1))
 
 
 def ask_fleet(name: str, written: str) -> None:
     """Key paths over a world for an app."""
-    fleet = validate_fleet(_make_world(name, written), source="f.yaml", folder=Path())
-    check_world(fleet, "f.yaml")
+    made = _make_world(name, written)
+    check_world(validate_fleet(made, source="f.yaml", folder=Path()), "f.yaml")
 
 
 def ask_study(name: str, written: str) -> None:

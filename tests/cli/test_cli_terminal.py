@@ -8,7 +8,7 @@ import sys
 from rich.console import Console
 from rich.table import Table
 
-from simfed.cli import escaping_output, main
+from simfed.cli import escaping_output
 from simfed.ground.names import escape_steering
 
 STEERS = "a\x1b[2J\x07\x9b31m\u202eb"
@@ -40,12 +40,6 @@ def test_tables_escape_names_and_keep_their_colours(capsys):
     assert said.count(SPELT) == 2
     assert "\x1b[1m" in said
     assert "\x1b[2J" not in said
-
-
-def test_an_error_names_a_file_without_its_escapes(capsys, tmp_path):
-    assert main(["validate", str(tmp_path / f"{STEERS}.yaml")]) == 2
-    assert SPELT in (said := capsys.readouterr().err)
-    assert "\x1b" not in said
 
 
 def test_on_a_terminal_as_well(tmp_path):

@@ -21,9 +21,7 @@ class Vanishes(Exception):
 
 
 @pytest.mark.parametrize("downlink", [{}, CHANGES], ids=["models", "changes"])
-def test_client_that_vanishes_is_dropped_and_may_join_again(
-    tmp_path, monkeypatch, downlink
-):
+def test_client_that_vanishes_is_dropped_and_may_join_again(out, monkeypatch, downlink):
     """Its process dies at its second task.
 
     Another one comes in its place, to which a whole model is sent. Client 0 is at work
@@ -51,7 +49,7 @@ def test_client_that_vanishes_is_dropped_and_may_join_again(
 
     slow = {"client_0": there}
     with worlds.wrapped(1, Dies, lambda: not tasks):
-        real = worlds.deployed(plan, tmp_path / "real", crowd=crowd, slow=slow)
+        real = worlds.deployed(plan, out, crowd=crowd, slow=slow)
     rows = real.participations[real.participations["client"] == 1]
     assert isinstance(crowd.errors[1], Vanishes)
     assert rows["outcome"].tolist()[:2] == ["aggregated", "dropped"]
@@ -82,7 +80,7 @@ def stop_after(last):
     ids=["models", "changes", "batched", "nothing saved"],
 )
 def test_stopped_server_resumes_with_its_clients_to_the_same_bits(
-    tmp_path, method, downlink, stops_after
+    out, method, downlink, stops_after
 ):
     """Clients look for the server; who is there again goes on from the checkpoint.
 
@@ -90,13 +88,13 @@ def test_stopped_server_resumes_with_its_clients_to_the_same_bits(
     """
     plan = {"rounds": 5, "checkpoint": {"every": 2}, "downlink": downlink}
     plan = worlds.scenario(method=method, **plan)
-    real = worlds.returned(plan, tmp_path / "real", stop_after(stops_after))
+    real = worlds.returned(plan, out, stop_after(stops_after))
     worlds.assert_same_learning(real, plan)
 
 
 @pytest.mark.parametrize("every", [0, 2])
 def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_it(
-    tmp_path, every
+    out, every
 ):
     """`ef21` keeps nothing else: the run learns as if nothing had happened, whatever
     was saved. The server goes on once the other one is there, however long its coming
@@ -130,7 +128,7 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
 
     dying = worlds.wrapped(0, Dies, lambda: not settled)
     with dying, worlds.watched() as servers:
-        real = worlds.deployed(plan, tmp_path / "real", crowd=crowd, progress=replace)
+        real = worlds.deployed(plan, out, crowd=crowd, progress=replace)
     assert [*crowd.errors] == [0]
     assert isinstance(crowd.errors[0], Vanishes)
     assert (real.participations["outcome"] == "aggregated").all()
@@ -138,7 +136,7 @@ def test_another_process_goes_on_from_what_codecs_agreed_on_with_the_one_before_
 
 
 def test_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
-    tmp_path,
+    out,
 ):
     plan = worlds.scenario(
         rounds=8,
@@ -154,7 +152,7 @@ def test_checkpoint_is_saved_while_a_client_is_under_way_which_is_lost_to_it(
         stop_last(round, *more)
 
     with worlds.slowed(client_2=merged) as ends:
-        real = worlds.returned(plan, tmp_path / "real", stop)
+        real = worlds.returned(plan, out, stop)
     first, *_ = real.participations.query("client == 2").itertuples()
     assert (first.outcome, first.merge) == ("dropped", 4)
     # no client believes that it may still be merged
@@ -174,7 +172,9 @@ def ending(processes):
 
 
 @pytest.mark.long
-def test_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_path):
+def test_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(
+    tmp_path, out
+):
     plan = worlds.scenario(rounds=30, checkpoint={"every": 1}, method="fedprox")
     where, serve = worlds.serving(plan, tmp_path)
     clients = [
@@ -186,7 +186,7 @@ def test_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_
         for kill in range(5):
             server = servers[-1]
             assert worlds.wait_for_line(server, "clients join")
-            worlds.wait_for_round(server, tmp_path / "real", 1 + 3 * kill)
+            worlds.wait_for_round(server, out, 1 + 3 * kill)
             time.sleep(0.01 * kill)
             server.kill()
             assert server.wait() == -signal.SIGKILL
@@ -195,12 +195,12 @@ def test_server_killed_at_five_moments_ends_with_the_bits_of_the_simulation(tmp_
         assert servers[-1].wait(timeout=240) == 0
         # who was looking for the server when the last round was done finds none
         assert {client.wait(timeout=120) for client in clients} <= {0, 1}
-    worlds.assert_same_learning(simfed.load_run(tmp_path / "real"), plan)
-    assert verify(tmp_path / "real") == []
+    worlds.assert_same_learning(simfed.load_run(out), plan)
+    assert verify(out) == []
 
 
 @pytest.mark.long
-def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
+def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path, out):
     plan = worlds.scenario(rounds=120, method="fedprox", evaluation={"every": 40})
     where, serve = worlds.serving(plan, tmp_path)
     server = worlds.command(*serve)
@@ -218,11 +218,11 @@ def test_clients_killed_at_five_moments_leave_a_whole_run(tmp_path):
                 clients[kill % 3].wait()
                 clients[kill % 3] = begin(kill % 3)
         assert server.wait(timeout=240) == 0
-    assert len(simfed.load_run(tmp_path / "real").rounds) == 120
-    assert verify(tmp_path / "real") == []
+    assert len(simfed.load_run(out).rounds) == 120
+    assert verify(out) == []
 
 
-def test_client_that_slept_comes_back_and_goes_on(tmp_path):
+def test_client_that_slept_comes_back_and_goes_on(out):
     """Its process stands still, as a laptop's does, longer than silence is borne."""
     plan = worlds.scenario(rounds=12, method="fedprox", evaluation={"every": 12})
     listening = worlds.at_a_port(patience=Patience(silence_s=1.0, beat_s=0.2))
@@ -241,7 +241,7 @@ def test_client_that_slept_comes_back_and_goes_on(tmp_path):
 
     how = {"listening": listening, "crowd": crowd, "progress": sleep}
     with ending([sleeper]), worlds.watched() as servers:
-        real = worlds.deployed(plan, tmp_path / "real", **how)
+        real = worlds.deployed(plan, out, **how)
         assert sleeper.wait(timeout=60) == 0
     assert crowd.errors == {}
     merged = real.participations.query("client == 1 and outcome == 'aggregated'")

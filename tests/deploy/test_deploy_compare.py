@@ -174,25 +174,24 @@ def test_compare_prints_the_errors_and_keeps_the_bound(pair, tmp_path, capsys):
     assert main(["compare", simulated, real, "--bound", "1%"]) == 3
 
 
-def test_of_two_simulations_none_is_called_real(tmp_path, capsys):
-    for number, name in enumerate(("slow/a", "fast/a", "fast/b")):
-        plan = worlds.scenario(method="fedavg", rounds=3, seed=number)
-        simfed.run(plan, tmp_path / name, time_only=True, progress=False)
-    page = tmp_path / "page.html"
-    for second, names in (
-        ("fast/b", ("a", "b")),
-        ("fast/a", ("the first", "the second")),
-    ):
-        folders = [str(tmp_path / name) for name in ("slow/a", second)]
-        assert main(["compare", *folders, "--out", str(page)]) == 0
-        said = capsys.readouterr().out
-        assert said.startswith("phase ")
-        assert all(name in said.splitlines()[0] for name in names)
-        assert f"rounds of {names[0]}" in said
-        assert not re.search(r"\breal\b|simulated|realit", said)
-    text = page.read_text()
-    assert "<h3>the first</h3>" in text
-    assert "<h3>real</h3>" not in text
+@pytest.mark.parametrize(
+    ("second", "names"),
+    [("fast/b", ("a", "b")), ("fast/a", ("the first", "the second"))],
+)
+def test_of_two_simulations_none_is_called_real(tmp_path, capsys, second, names):
+    folders, page = [tmp_path / "slow/a", tmp_path / second], tmp_path / "page.html"
+    for seed, folder in enumerate(folders):
+        plan = worlds.scenario(method="fedavg", seed=seed)
+        simfed.run(plan, folder, time_only=True, progress=False)
+    assert main(["compare", *map(str, folders), "--out", str(page)]) == 0
+    said = capsys.readouterr().out
+    first, *_ = said.splitlines()
+    assert first.startswith("phase ")
+    assert all(name in first for name in names)
+    assert f"rounds of {names[0]}" in said
+    assert not re.search(r"\breal\b|simulated|realit", said)
+    assert f"<h3>{names[0]}</h3>" in page.read_text()
+    assert "<h3>real</h3>" not in page.read_text()
 
 
 def fit(out, *runs, kind="table", more=()):

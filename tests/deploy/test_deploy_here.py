@@ -10,6 +10,7 @@ from pathlib import Path
 
 import deploy_worlds as worlds
 import pytest
+import yaml
 
 import simfed
 from simfed import InputError
@@ -45,27 +46,32 @@ def needs_shaping():
         pytest.skip(f"shaped links need {' and '.join(lacks)}")
 
 
-LOSSY = {"link": {"up": "2 Mbps", "down": "8 Mbps", "loss": 0.01}}
-TCP = {"network": {"model": "tcp"}}
-CELLS = {"network": {"cells": {"home": {"wifi": {"standard": "n"}}}}}
+REFUSED = """
+- clients:
+  - count: 1001
+    prototype: small
+    device: {training: 1 ms, compression: 1 ms}
+- network: {model: tcp}
+  clients:
+  - prototype: small
+    device: x86-2core-vm
+    link: {up: 2 Mbps, down: 8 Mbps, loss: 0.01}
+- network: {cells: {home: {wifi: {standard: n}}}}
+  clients: [{prototype: small, device: x86-2core-vm, link: {cell: home, mcs: 7}}]
+"""
+SAID = (
+    "clients: got 1001, expected at most 1,000 clients, as each is a process",
+    "links that lose packets",
+    "radio cells",
+)
 
 
 @pytest.mark.parametrize(
-    ("group", "changes", "said"),
-    [
-        (
-            {"count": 1001},
-            {},
-            "clients: got 1001, expected at most 1,000 clients, as each is a process",
-        ),
-        (LOSSY, TCP, "links that lose packets"),
-        ({"link": {"cell": "home", "mcs": 7}}, CELLS, "radio cells"),
-    ],
+    ("changes", "said"), [*zip(yaml.safe_load(REFUSED), SAID, strict=True)]
 )
-def test_clients_that_no_machine_can_have_are_refused(group, changes, said):
-    clients = [{"prototype": "small", "device": worlds.TIMES, **group}]
+def test_clients_that_no_machine_can_have_are_refused(changes, said):
     with pytest.raises(InputError, match=said):
-        deploy(worlds.scenario(clients=clients, **changes), shaped=True, progress=False)
+        deploy(worlds.scenario(**changes), shaped=True, progress=False)
 
 
 def test_links_become_token_buckets_and_delays_inside_namespaces():
@@ -179,17 +185,17 @@ def test_warden_without_a_will_ends_at_once():
 
 
 @pytest.mark.long
-def test_deployment_of_processes_learns_the_bits_of_the_simulation(tmp_path):
+def test_deployment_of_processes_learns_the_bits_of_the_simulation(out):
     plan = worlds.scenario(method="fedavg")
-    real = deploy(plan, tmp_path / "real", progress=False)
+    real = deploy(plan, out, progress=False)
     worlds.assert_same_learning(real, plan)
-    assert verify(tmp_path / "real") == []
+    assert verify(out) == []
 
 
 @pytest.mark.long
-def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
+def test_shaped_links_take_as_long_as_simulated_ones(out):
     needs_shaping()
-    real = deploy(shaped_plan(), tmp_path / "real", shaped=True, progress=False)
+    real = deploy(shaped_plan(), out, shaped=True, progress=False)
     simulated = simfed.run(shaped_plan(), progress=False)
     for phase in ("downlink_s", "uplink_s"):
         # the quickest one: the others waited for a processor that other tests have as
@@ -200,7 +206,7 @@ def test_shaped_links_take_as_long_as_simulated_ones(tmp_path):
 
 
 @pytest.mark.long
-def test_quota_is_the_scenarios_own(tmp_path, monkeypatch):
+def test_quota_is_the_scenarios_own(out, monkeypatch):
     """Its share and its period, not those by which a slow processor is imitated."""
     needs_shaping()
     groups, make = [], shaping.make_group
@@ -213,9 +219,7 @@ def test_quota_is_the_scenarios_own(tmp_path, monkeypatch):
     monkeypatch.setattr(shaping, "make_group", made)
     device = {**worlds.TIMES, "quota": {"share": 0.6, "period": "50 ms"}}
     clients = [{"count": 2, "prototype": "small", "device": device, "link": NARROW}]
-    deploy(
-        worlds.scenario(clients=clients), tmp_path / "real", shaped=True, progress=False
-    )
+    deploy(worlds.scenario(clients=clients), out, shaped=True, progress=False)
     assert groups == ["30000", "30000"]
     assert_nothing_is_left()
 

@@ -5,6 +5,7 @@ import threading
 import deploy_worlds as worlds
 import numpy as np
 import pytest
+import yaml
 
 from simfed.compress import codec_from_spec
 from simfed.learn import ChangesDown, ChangesHeld
@@ -32,7 +33,7 @@ def assert_spans_fill_every_participation(real):
     [("fedkd", "periodic-k", "ideal"), ("scaffold", "random-k", "seeded")],
 )
 def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
-    tmp_path, method, strategy, index_code
+    out, method, strategy, index_code
 ):
     plan = worlds.scenario(
         method=method,
@@ -40,7 +41,7 @@ def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
         compression={"k": 500, "index_code": index_code},
         policy={"kind": "uniform", "strategy": strategy},
     )
-    real = worlds.deployed(plan, tmp_path / "real")
+    real = worlds.deployed(plan, out)
     worlds.assert_same_learning(real, plan)
     assert real.manifest["mode"] == "deployed"
     assert_spans_fill_every_participation(real)
@@ -52,7 +53,7 @@ def test_three_clients_on_the_loopback_learn_the_bits_of_the_simulation(
 
 @pytest.mark.parametrize("residuals", ["restored", "as-sent"])
 def test_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
-    tmp_path, residuals
+    out, residuals
 ):
     """Whatever becomes of what they had sent, they go on from the bits of the
     simulation.
@@ -63,18 +64,18 @@ def test_round_that_is_rolled_back_is_rolled_back_at_the_clients_as_well(
         safeguard={"rollback": rollback, "residuals": residuals},
         policy={"kind": "uniform", "strategy": "random-k"},
     )
-    real = worlds.deployed(plan, tmp_path / "real")
+    real = worlds.deployed(plan, out)
     simulated = worlds.assert_same_learning(real, plan)
     assert real.rounds["rolled_back"].equals(simulated.rounds["rolled_back"])
     assert 0 < real.rounds["rolled_back"].sum() < 6
 
 
-def test_policy_that_has_nothing_to_choose_is_told_no_reward(tmp_path):
+def test_policy_that_has_nothing_to_choose_is_told_no_reward(out):
     """fedmd compresses nothing."""
     plan = worlds.scenario(
         method="fedmd", policy={"kind": "exp3"}, evaluation={"every": 2}
     )
-    real = worlds.deployed(plan, tmp_path / "real")
+    real = worlds.deployed(plan, out)
     assert real.participations["reward"].isna().all()
 
 
@@ -89,7 +90,7 @@ def deploy_without_client_2(plan, out):
     return worlds.deployed(plan, out, slow={"client_2": over}, progress=progress)
 
 
-def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_path):
+def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(out):
     """Client 2 trains all the time, and nothing of it is ever merged."""
     plan = worlds.scenario(
         method="local-only",
@@ -97,7 +98,7 @@ def test_personal_models_are_evaluated_of_clients_whose_uploads_were_merged(tmp_
         evaluation={"every": 1, "measures": ["auc"]},
         aggregation={"mode": "asynchronous", "concurrency": 3},
     )
-    real = deploy_without_client_2(plan, tmp_path / "real")
+    real = deploy_without_client_2(plan, out)
     assert set(real.clients["client"]) == {0, 1}
     assert real.clients["auc"].between(0, 1).all()
 
@@ -114,7 +115,7 @@ def assert_changes_travelled(real, simulated):
     assert (one - other).between(1, 499).all()
 
 
-def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
+def test_changes_of_the_model_travel_to_whom_has_the_rest(out):
     """Of a round that is undone none do; who was away for a round gets each of them."""
     plan = worlds.scenario(
         rounds=8,
@@ -122,24 +123,24 @@ def test_changes_of_the_model_travel_to_whom_has_the_rest(tmp_path):
         downlink=CHANGES,
         safeguard={"rollback": {"threshold": 1.0, "max_consecutive": 2}},
     )
-    real = worlds.deployed(plan, tmp_path / "real")
+    real = worlds.deployed(plan, out)
     simulated = worlds.assert_same_learning(real, plan)
     assert 0 < real.rounds["rolled_back"].sum() < 8
     assert_changes_travelled(real, simulated)
 
 
+MODES = """
+- [fedavg, {mode: deadline, deadline: 500 ms, late: merge}, 1.2]
+- [fedavg, {mode: first, over_selection: 0.5, late: merge}, 0.5]
+- [fedbuff, {mode: buffered, buffer: 2, concurrency: 3}, 0.5]
+- [fedasync, {mode: asynchronous, concurrency: 2}, 0.5]
+"""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    ("method", "mode", "longest_s"),
-    [
-        ("fedavg", {"mode": "deadline", "deadline": "500 ms", "late": "merge"}, 1.2),
-        ("fedavg", {"mode": "first", "over_selection": 0.5, "late": "merge"}, 0.5),
-        ("fedbuff", {"mode": "buffered", "buffer": 2, "concurrency": 3}, 0.5),
-        ("fedasync", {"mode": "asynchronous", "concurrency": 2}, 0.5),
-    ],
-)
+@pytest.mark.parametrize(("method", "mode", "longest_s"), yaml.safe_load(MODES))
 def test_changes_lead_to_the_servers_model_in_every_mode(
-    tmp_path, monkeypatch, method, mode, longest_s
+    out, monkeypatch, method, mode, longest_s
 ):
     """Whoever is slow has an older version than the others, and gets what it lacks."""
     sent, arrived = {}, []
@@ -161,7 +162,7 @@ def test_changes_lead_to_the_servers_model_in_every_mode(
         plain["participation"] = {"clients_per_round": 2}
     plan = worlds.scenario(method=method, **plain)
     slow = {"client_0": 0.1, "client_1": 0.15, "client_2": longest_s}
-    real = worlds.deployed(plan, tmp_path / "real", slow=slow)
+    real = worlds.deployed(plan, out, slow=slow)
     assert "failed" not in set(real.participations["outcome"])
     assert all(weights.equal(sent[said["version"]]) for said, weights in arrived)
     behind = {said["version"] - said["held"] for said, _ in arrived if said["changes"]}
@@ -196,21 +197,14 @@ def test_losses_are_measured_where_the_changes_lead(method, strategy):
     assert real.participations["gain"].equals(simulated.participations["gain"])
 
 
+CODECS = """
+[dense, {qsgd: {levels: 4}}, {chain: [top-k, fp16]}, dgc, {ef21: {}},
+ {powersgd: {rank: 2}}, adacomp, detached-ef]
+"""
+
+
 @pytest.mark.long
-@pytest.mark.parametrize(
-    "strategy",
-    [
-        "dense",
-        {"qsgd": {"levels": 4}},
-        {"chain": ["top-k", "fp16"]},
-        "dgc",
-        {"ef21": {}},
-        {"powersgd": {"rank": 2}},
-        "adacomp",
-        "detached-ef",
-    ],
-    ids=str,
-)
+@pytest.mark.parametrize("strategy", yaml.safe_load(CODECS), ids=str)
 def test_every_codec_travels_as_the_bytes_that_its_encoder_writes(strategy):
     assert_travels(strategy, "rice")
 
@@ -230,18 +224,16 @@ def test_layers_by_codecs_of_low_rank_and_with_seeds_travel_together():
 
 
 @pytest.mark.long
-def test_bandit_is_paid_by_measured_seconds(tmp_path):
+def test_bandit_is_paid_by_measured_seconds(out):
     policy = {"kind": "ascend", "warmup": 1, "reward": {"clip": [-1000, 1000]}}
-    real = worlds.deployed(worlds.scenario(policy=policy, rounds=4), tmp_path / "real")
+    real = worlds.deployed(worlds.scenario(policy=policy, rounds=4), out)
     rows = real.participations
     tau_s = rows["training_s"] + rows["compression_s"] + rows["uplink_s"]
     assert np.allclose(rows["gain"] / tau_s, rows["reward_raw"], rtol=1e-9)
     assert (rows.groupby("client")["reward"].nunique() > 1).all()
 
 
-def test_loss_that_was_measured_after_a_merge_is_not_measured_again(
-    tmp_path, monkeypatch
-):
+def test_loss_that_was_measured_after_a_merge_is_not_measured_again(out, monkeypatch):
     asks, asked = OwnLosses.asks, set()
 
     def noting(self, order):
@@ -250,15 +242,15 @@ def test_loss_that_was_measured_after_a_merge_is_not_measured_again(
 
     monkeypatch.setattr(OwnLosses, "asks", noting)
     policy = {"kind": "exp3", "mixing": 0.1}
-    worlds.deployed(worlds.scenario(policy=policy, rounds=3), tmp_path / "real")
+    worlds.deployed(worlds.scenario(policy=policy, rounds=3), out)
     assert asked == {(0, True), (1, False), (2, False)}
 
 
-def test_deadline_drops_who_is_late_and_the_next_round_has_it_again(tmp_path):
+def test_deadline_drops_who_is_late_and_the_next_round_has_it_again(out):
     plan = worlds.scenario(
         rounds=2, aggregation={"mode": "deadline", "deadline": "1.5 s", "late": "drop"}
     )
-    real = deploy_without_client_2(plan, tmp_path / "real")
+    real = deploy_without_client_2(plan, out)
     rows = real.participations
     assert set(rows[rows["client"] == 2]["outcome"]) == {"dropped"}
     assert set(rows[rows["client"] != 2]["outcome"]) == {"aggregated"}

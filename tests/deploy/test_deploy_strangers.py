@@ -189,16 +189,20 @@ def test_message_of_ten_gigabytes_is_refused_and_nothing_is_set_aside(server):
 
 
 def test_one_client_cannot_be_there_twice(server):
+    """Nor one who has stolen its token."""
+
     async def twice():
-        first = await welcomed(server.address, 1)
+        talk = asyncio.ensure_future(take_part(await welcomed(server.address, 1)))
+        await until(lambda: server.joined)
         second = await connected(server.address, 1, life="f" * 16)
         with pytest.raises(Gone, match="client 1 is here already") as raised:
             await second.receive()
         assert raised.value.code == 1013
+        assert (server.peers.there, server.left) == ([1], [])
         # the same process, whose connection broke
         again = await welcomed(server.address, 1)
-        for wire in (first, again):
-            await wire.close()
+        talk.cancel()
+        await again.close()
 
     soon(twice())
 

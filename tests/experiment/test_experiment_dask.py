@@ -1,5 +1,6 @@
 """Runs on a real Dask cluster on this machine: the bits of one process."""
 
+import functools
 import os
 import re
 import signal
@@ -48,10 +49,7 @@ def cluster():
 
 @pytest.fixture
 def play(cluster):
-    def play(scenario="tiny", **options):
-        return worlds.play(scenario, workers=cluster, **options)
-
-    return play
+    return functools.partial(worlds.play, workers=cluster)
 
 
 @pytest.mark.parametrize("name", WORLDS)
@@ -65,7 +63,7 @@ def test_cluster_learns_the_same_bits(name, play, monkeypatch):
 
 def test_work_that_takes_less_than_its_messages(play, capfd, monkeypatch):
     monkeypatch.setattr(dask_pool, "_WORTH_CLIENT_S", 60.0)
-    play(progress=RunProgress(2))
+    play("tiny", progress=RunProgress(2))
     [told] = [line for line in capfd.readouterr().err.splitlines() if "--dask" in line]
     assert told.endswith("--workers on one machine will be faster")
 
@@ -100,7 +98,7 @@ def test_worker_that_would_learn_other_bits(
 def test_worker_without_these_parts(play, monkeypatch):
     monkeypatch.setattr(dask_pool, "_SERVE", "simfed.gone:serve")
     with pytest.raises(InputError, match="another version of simfed"):
-        play()
+        play("tiny")
 
 
 def test_an_error_of_the_work_is_told_as_of_this_process(play):
@@ -119,7 +117,7 @@ def test_work_whose_workers_always_die(play, monkeypatch):
         lambda self, messages, *more: send(self, messages, *more) if more else {},
     )
     with pytest.raises(RunFailed, match="have died 5 times at the same work"):
-        play()
+        play("tiny")
 
 
 def test_cluster_without_workers(monkeypatch):

@@ -212,26 +212,26 @@ def test_recorded_run_is_found_from_the_scenarios_own_folder(
     assert again.fingerprint == clock.fingerprint
 
 
-FEDAVG = {
-    "method": "fedavg",
-    "dataset.public": None,
-    "prototypes": {"small": {"model": "lenet5-half"}},
-    "clients[*].prototype": "small",
-    **UNIFORM,
-}
+FEDAVG = yaml.safe_load("""
+method: fedavg
+dataset.public: null
+prototypes: {small: {model: lenet5-half}}
+clients[*].prototype: small
+clients[*].count: 5000
+policy: {kind: uniform, strategy: random-k}
+""")
 CROWD = {"clients[*].count": 6_000, "rounds": 1, "participation.clients_per_round": 3}
 SHARDS = {"dataset.partition": {"kind": "shards", "shards_per_client": 2}}
 
 
 def test_clients_are_at_most_the_samples_but_of_a_clock(tiny):
-    exactly = FEDAVG | {"clients[*].count": 5_000}
-    assert check(tiny, exactly) == []
+    assert check(tiny, FEDAVG) == []
     for more, said in (
         (CROWD, "clients: got 12000, expected at most 10000 clients, as mnist-mini"),
         (SHARDS, "shards_per_client: got 2, expected at most 1, so that no shard"),
     ):
         with pytest.raises(InputErrors, match=said):
-            check(tiny, exactly | more)
+            check(tiny, FEDAVG | more)
     assert len(play_clock(tiny, overrides=FEDAVG | CROWD).participations) == 3
 
 

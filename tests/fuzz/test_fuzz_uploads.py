@@ -2,6 +2,7 @@
 honest.
 """
 
+import contextlib
 import json
 import os
 
@@ -45,29 +46,29 @@ def asked(method):
 
 def mutated(rng, honest):
     """A message that is nearly right: facts, arrays, bytes, or several of them."""
-    facts, body = honest.facts, honest.body
+    facts, body = honest
     if rng.random() < 0.6:
-        try:
-            facts = mutated_tree(rng, json.loads(json.dumps(facts)))
-        except ValueError:  # it would hold itself
-            facts = {}
+        facts = {}  # where it would hold itself
+        with contextlib.suppress(ValueError):
+            facts = mutated_tree(rng, json.loads(json.dumps(honest.facts)))
     if rng.random() < 0.3:
         known, parts = unpack(honest)
         name = rng.choice([*parts])
+        part = parts[name]
         if rng.random() < 0.3:
             parts[name] = rng.choice(
                 [np.zeros(3), np.zeros((2, 2), np.int8), b"", b"x" * 40]
             )
-        elif not isinstance(parts[name], bytes) and parts[name].size:
-            parts[name] = parts[name].copy()
-            parts[name].flat[rng.randrange(parts[name].size)] = rng.choice(POISON)
+        elif not isinstance(part, bytes) and part.size:
+            parts[name] = part.copy()
+            parts[name].flat[rng.randrange(part.size)] = rng.choice(POISON)
         return pack(known, parts)
     if rng.random() < 0.5:
-        values = np.frombuffer(body[: len(body) // 4 * 4], "<f4").copy()
-        values[rng.randrange(len(values)) :][: rng.choice((1, 5, 500))] = rng.choice(
-            POISON
-        )
-        body = values.tobytes() + body[len(body) // 4 * 4 :]
+        whole = len(body) // 4 * 4
+        values = np.frombuffer(body[:whole], "<f4").copy()
+        begins = rng.randrange(len(values))
+        values[begins : begins + rng.choice((1, 5, 500))] = rng.choice(POISON)
+        body = values.tobytes() + body[whole:]
     elif rng.random() < 0.2:
         body = mutated_bytes(rng, body)
     return Parcel(facts, body)

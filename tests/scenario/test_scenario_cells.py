@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 import simpy
 import worlds
+import yaml
 
 import simfed
 from simfed.cli import main
@@ -118,13 +119,9 @@ def test_cellular_cell_has_an_airtime_for_each_way_and_weights_by_rates():
     assert up.latency_s == CELLULAR_LATENCY_S
 
 
-FADES = {
-    "kind": "lognormal-ar1",
-    "cv": 0.5,
-    "correlation": 0.5,
-    "step": "1 s",
-    "length": "99 s",
-}
+FADES = yaml.safe_load("""
+{kind: lognormal-ar1, cv: 0.5, correlation: 0.5, step: 1 s, length: 99 s}
+""")
 
 
 def test_rates_may_be_drawn_or_vary_per_client():
@@ -218,8 +215,9 @@ def list_shares(**generate):
     return [air.trace.rates_bytes_per_s for air in built.traces.values()]
 
 
-ONOFF = {"kind": "markov-on-off", "high": 1, "low": 0.4}
-ONOFF |= {"mean_high": "9 s", "mean_low": "3 s"}
+ONOFF = yaml.safe_load("""
+{kind: markov-on-off, high: 1, low: 0.4, mean_high: 9 s, mean_low: 3 s}
+""")
 
 
 def test_shares_are_generated_from_the_seed_and_stay_shares():

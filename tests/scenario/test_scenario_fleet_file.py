@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+import yaml
 from worlds import FLEET, change
 
 from simfed.ground import parse_yaml
@@ -17,14 +18,17 @@ def made(**changes):
     return validate_fleet(change(FLEET, changes), source="f.yaml", folder=Path("at"))
 
 
+DECLARED = """
+computing: {kind: declared, seconds: {train: 0.1 * num_examples}}
+metrics: {accuracy: top1}
+server.computing: {kind: measured, speed: 2}
+"""
+
+
 @pytest.mark.parametrize(
     "fleet",
     [
-        made(
-            computing={"kind": "declared", "seconds": {"train": "0.1 * num_examples"}},
-            metrics={"accuracy": "top1"},
-            **{"server.computing": {"kind": "measured", "speed": 2}},
-        ),
+        made(**yaml.safe_load(DECLARED)),
         load_fleet(SCENARIOS / "flower" / "phones.yaml"),
     ],
 )
@@ -50,12 +54,12 @@ def test_keys_inside_what_is_written_short_can_be_changed(tmp_path):
     (tmp_path / "fleet.yaml").write_text(
         "{name: a, clients: [{device: x86-2core-vm}], computing: metered, app: mine}"
     )
-    changes = {
-        "app.run_config.times": 3,
-        "clients[*].device.speed": 0.5,
-        "computing.kind": "measured",
-        "computing.speed": 2,
-    }
+    changes = yaml.safe_load("""
+    app.run_config.times: 3
+    clients[*].device.speed: 0.5
+    computing.kind: measured
+    computing.speed: 2
+    """)
     fleet = load_fleet(tmp_path / "fleet.yaml", changes)
     app, [group], computing = fleet.app, fleet.clients, fleet.computing
     assert (Path(app.folder).name, app.run_config) == ("mine", {"times": 3})

@@ -193,19 +193,15 @@ def test_chain_of_extends_has_an_end(tmp_path):
         load_scenario(tmp_path / "0.yaml")
 
 
-@pytest.mark.parametrize(
-    ("written", "path", "expected"),
-    [
-        (
-            {"trimmed-mean": 0.1},
-            "rule.share",
-            {"kind": "trimmed-mean", "share": 2},
-        ),
-        ({"trimmed-mean": 0.1}, "rule.trimmed-mean", {"trimmed-mean": 2}),
-        ({"f": 1}, "rule.kind", {"f": 1, "kind": 2}),
-        ("krum", "rule.f", {"kind": "krum", "f": 2}),
-    ],
-)
+SHORT = """
+- [{trimmed-mean: 0.1}, rule.share, {kind: trimmed-mean, share: 2}]
+- [{trimmed-mean: 0.1}, rule.trimmed-mean, {trimmed-mean: 2}]
+- [{f: 1}, rule.kind, {f: 1, kind: 2}]
+- [krum, rule.f, {kind: krum, f: 2}]
+"""
+
+
+@pytest.mark.parametrize(("written", "path", "expected"), yaml.safe_load(SHORT))
 def test_overrides_enter_what_is_written_short(written, path, expected):
     data = {"aggregation": {"rule": written}}
     changed = apply_overrides(data, {f"aggregation.{path}": 2}, Scenario)

@@ -78,30 +78,32 @@ def test_section_equals_itself_read_again_after_its_part_was_replaced_for_a_whil
     assert Scenario.model_validate(before.model_dump(mode="json")) == before
 
 
-CONSTANT = {"kind": "constant", "bound": None}
-POLYNOMIAL = {"kind": "polynomial", "exponent": 0.5, "bound": None}
-HINGE = {"staleness": {"kind": "hinge"}}
-RESTARTS = {"restarts": {"between": "6 s", "lasts": "1 s"}}
-IN_FLIGHT = {"mode": "buffered", "buffer": 2, "concurrency": 1}
-BOUNDED, SIXTEEN = ({"kind": "constant", "bound": bound} for bound in (20, 16))
-ALONE = {"mode": "asynchronous", "concurrency": 1}
-LATE = {"mode": "deadline", "deadline": "1 s", "late": "merge"}
+LATE = """
+- [fedbuff, {mode: buffered, buffer: 2, concurrency: 1}, {kind: constant, bound: null}]
+- - fedbuff
+  - {mode: buffered, buffer: 2, concurrency: 1, staleness: {bound: 20}}
+  - {kind: constant, bound: 20}
+- - fedbuff
+  - {mode: deadline, deadline: 1 s, late: merge}
+  - {kind: constant, bound: null}
+- [fedbuff, {mode: deadline, deadline: 1 s}, null]
+- - {kind: fedasync, staleness: hinge}
+  - {mode: asynchronous, concurrency: 1}
+  - {kind: constant, bound: 16}
+- - fedasync
+  - {mode: deadline, deadline: 1 s, late: merge}
+  - {kind: constant, bound: 16}
+- [fedprox, {mode: asynchronous, concurrency: 1}, {kind: constant, bound: null}]
+- - fedavg
+  - {mode: asynchronous, concurrency: 1}
+  - {kind: polynomial, exponent: 0.5, bound: null}
+- - fedavg
+  - {mode: buffered, buffer: 2, concurrency: 1}
+  - {kind: polynomial, exponent: 0.5, bound: null}
+"""
 
 
-@pytest.mark.parametrize(
-    ("method", "written", "resolved"),
-    [
-        ("fedbuff", IN_FLIGHT, CONSTANT),
-        ("fedbuff", {**IN_FLIGHT, "staleness": {"bound": 20}}, BOUNDED),
-        ("fedbuff", LATE, CONSTANT),
-        ("fedbuff", {"mode": "deadline", "deadline": "1 s"}, None),
-        ({"kind": "fedasync", "staleness": "hinge"}, ALONE, SIXTEEN),
-        ("fedasync", LATE, SIXTEEN),
-        ("fedprox", ALONE, CONSTANT),
-        ("fedavg", ALONE, POLYNOMIAL),
-        ("fedavg", IN_FLIGHT, POLYNOMIAL),
-    ],
-)
+@pytest.mark.parametrize(("method", "written", "resolved"), yaml.safe_load(LATE))
 def test_late_uploads_are_weighed_by_the_method_or_by_the_mode(
     method, written, resolved
 ):
@@ -111,18 +113,19 @@ def test_late_uploads_are_weighed_by_the_method_or_by_the_mode(
         assert make_server_mode(made).weight(3) == 1.0
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"method": "fedavg"},
-        {"server": {"device": {"training": "1 ms", "decompression": "1 ms"}}},
-        {"faults": RESTARTS},
-    ],
-)
+ALONE = """
+- {method: fedavg}
+- server: {device: {training: 1 ms, decompression: 1 ms}}
+- faults: {restarts: {between: 6 s, lasts: 1 s}}
+"""
+
+
+@pytest.mark.parametrize("changes", yaml.safe_load(ALONE))
 def test_each_upload_alone_may_be_weighed_where_others_are_merged_beside(changes):
     """Where shares add up to 1 of a single upload, a weight says nothing."""
-    written = {"method": "fedprox", "aggregation": {**ALONE, **HINGE}}
-    assert scenario(**{**written, **changes}).aggregation.staleness.kind == "hinge"
+    hinge = {"mode": "asynchronous", "concurrency": 1, "staleness": {"kind": "hinge"}}
+    written = {"method": "fedprox", "aggregation": hinge, **changes}
+    assert scenario(**written).aggregation.staleness.kind == "hinge"
 
 
 BY_SAMPLES = {"participation": {"clients_per_round": 3, "selection": "by-samples"}}

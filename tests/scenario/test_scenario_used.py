@@ -236,17 +236,17 @@ def test_no_public_images_may_be_said_where_there_is_no_use_for_any():
         load({"method": "fedavg", "dataset.public": 1})
 
 
-@pytest.mark.parametrize(
-    ("keys", "right"),
-    [
-        ({}, True),
-        ({"training.schedule": {"kind": "step", "every": 9}}, True),
-        ({"training.schedule": {"every": 50}}, False),
-        ({"dataset.partition": {"kind": "iid", "alpha": 1}}, False),
-        ({"aggregation": {"deadline": "5 s"}}, False),
-        ({"network.tiers": [{"name": "edge"}]}, False),
-    ],
-)
+TYPED = """
+- [{}, true]
+- [{training.schedule: {kind: step, every: 9}}, true]
+- [{training.schedule: {every: 50}}, false]
+- [{dataset.partition: {kind: iid, alpha: 1}}, false]
+- [{aggregation: {deadline: 5 s}}, false]
+- [{network.tiers: [{name: edge}]}, false]
+"""
+
+
+@pytest.mark.parametrize(("keys", "right"), yaml.safe_load(TYPED))
 def test_editors_refuse_the_same(keys, right):
     from jsonschema import Draft202012Validator
 

@@ -84,7 +84,7 @@ def test_a_lost_upload_returns_to_where_the_codec_keeps_its_error(
     work = workload(method, arm)
     work.discard(work.begin(1, 0, arm, K))
     residual = tiny.residual(work, 0)
-    memory = work.kept.memories[0, "update", arm]
+    memory = work.kept.states[0].memories["update"][arm]
     close = {"rtol": 1e-5, "atol": 1e-6 * float(update.abs().max())}
     if isinstance(feedback_for(codec_from_spec(arm)), ErrorFeedback):
         np.testing.assert_allclose(residual, update, **close)

@@ -2,8 +2,6 @@
 and the engine that a test drives by hand.
 """
 
-from __future__ import annotations
-
 from types import SimpleNamespace
 
 import numpy as np
@@ -24,13 +22,16 @@ OPEN = []
 """Engines of the test that runs; `conftest` closes them when it ends."""
 
 
+def kind_of(method):
+    return method if isinstance(method, str) else method["kind"]
+
+
 def public_of(method, images):
     """So many public images where the method learns from any.
 
     Null says nothing of them.
     """
-    kind = method if isinstance(method, str) else method["kind"]
-    return images if registry("method").get(kind).needs_public else None
+    return images if registry("method").get(kind_of(method)).needs_public else None
 
 
 def normed(input_shape, classes):
@@ -50,13 +51,22 @@ register("model", "tiny-normed", normed, replace=True)
 
 def model_of(method):
     """The smallest model that the method takes."""
-    kind = method if isinstance(method, str) else method["kind"]
     smallest = {"fedrep": "lenet5-half", "fedbn": "tiny-normed"}
-    return smallest.get(kind, "logistic-regression")
+    return smallest.get(kind_of(method), "logistic-regression")
 
 
-def scenario(**changes):
-    """Four clients of two LeNets, or what `changes` make of it."""
+def scenario(clients=4, **changes):
+    """Four clients of two LeNets, or what `changes` make of it.
+
+    `clients`: how many, evenly of all prototypes, or groups, whose prototype is the
+    first where they say none.
+    """
+    lenets = {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}}
+    prototypes = changes.get("prototypes", lenets)
+    if isinstance(clients, int):
+        count = clients // len(prototypes)
+        clients = [{"count": count, "prototype": name} for name in prototypes]
+    group = {"prototype": next(iter(prototypes)), "device": "any"}
     plain = {
         "name": "tiny",
         "rounds": 3,
@@ -64,12 +74,9 @@ def scenario(**changes):
             "name": "stripes",
             "public": public_of(changes.get("method", "fedkd"), 48),
         },
-        "prototypes": {"small": {"model": "lenet5-half"}, "large": {"model": "lenet5"}},
+        "prototypes": prototypes,
         "client_order": "round-robin",
-        "clients": [
-            {"count": 2, "prototype": "small", "device": "any"},
-            {"count": 2, "prototype": "large", "device": "any"},
-        ],
+        "clients": [{**group, **one} for one in clients],
         "training": {"batch_size": 16},
         "policy": {"kind": "ascend", "reward": {"local_loss": {"samples": 40}}},
         "evaluation": {"every": 2},
@@ -96,13 +103,8 @@ register("dataset", "stripes", dataset, replace=True)
 def federation(scenario, device="cpu", **shape):
     """The tiny data set dealt to the scenario's clients."""
     made = dataset(**shape)
-    public = scenario.public_dealt
-    split = deal(
-        made.train_labels,
-        Streams(scenario.seed),
-        clients=scenario.client_count,
-        public=public,
-    )
+    sizes = {"clients": scenario.client_count, "public": scenario.public_dealt}
+    split = deal(made.train_labels, Streams(scenario.seed), **sizes)
     return Federation(made, split.clients, split.public, torch.device(device))
 
 
@@ -112,31 +114,20 @@ def state_of(work):
     Pending clients train first.
     """
     facts, arrays = work.state()
-    trees = {"server": decode_tree(facts["server"], arrays, work.data.device)}
+    device = work.data.device
     states = {
-        int(client): decode_state(state, arrays, work.data.device)
+        int(client): decode_state(state, arrays, device)
         for client, state in facts["clients"].items()
     }
-    trees["own"] = {
-        c: state.own for c, state in states.items() if state.own is not None
-    }
-    trees["residuals"] = {
-        f"{c}:{name}": rest
-        for c, state in states.items()
-        for name, rest in state.rests.items()
-    }
-    trees["memories"] = {
-        (c, name, arm): memory
-        for c, state in states.items()
-        for name, arms in state.memories.items()
-        for arm, memory in arms.items()
-    }
-    trees["held"] = {
-        tuple(key): decode_tree(held, arrays, work.data.device)
-        for *key, held in facts["held"]
-    }
     return SimpleNamespace(
-        **trees, changes=facts["changes"], accepted=facts["accepted"]
+        server=decode_tree(facts["server"], arrays, device),
+        states=states,
+        own={c: state.own for c, state in states.items() if state.own is not None},
+        held={
+            tuple(key): decode_tree(held, arrays, device)
+            for *key, held in facts["held"]
+        },
+        changes=facts["changes"],
     )
 
 
@@ -148,7 +139,7 @@ def weights(work):
 def residual(work, client):
     """What compression has left out of a client's updates; zeros where nothing was."""
     zeros = torch.zeros(work.tasks.who(client).parameters)
-    return state_of(work).residuals.get(f"{client}:update", zeros)
+    return state_of(work).states[client].rests.get("update", zeros)
 
 
 class Surging(Safeguard):

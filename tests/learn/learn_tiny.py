@@ -2,21 +2,29 @@
 samples of 2×2.
 """
 
-from __future__ import annotations
-
 import gzip
 import hashlib
 import io
 import struct
 import tarfile
-from pathlib import Path
 
 import numpy as np
 
-from simfed.learn import DatasetFacts, Published, PublishedFile
+from simfed.learn import DatasetFacts, Published, PublishedFile, load_data
+from simfed.scenario import DatasetSpec
 
 
-def _idx(array: np.ndarray) -> bytes:
+def spec(home, **keys):
+    """The section `dataset` of a scenario in a folder."""
+    return DatasetSpec.model_validate(keys, context={"folder": home})
+
+
+def load(home, **keys):
+    return load_data(spec(home, **keys))
+
+
+def idx(array):
+    """A file in MNIST's format."""
     return (
         struct.pack(f">4B{array.ndim}I", 0, 0, 8, array.ndim, *array.shape)
         + array.tobytes()
@@ -25,10 +33,10 @@ def _idx(array: np.ndarray) -> bytes:
 
 _rng = np.random.default_rng(1)
 TINY_FILES = {
-    "train-images-idx3-ubyte": _idx(_rng.integers(0, 256, (20, 2, 2), dtype=np.uint8)),
-    "train-labels-idx1-ubyte": _idx((np.arange(20) % 3).astype(np.uint8)),
-    "t10k-images-idx3-ubyte": _idx(_rng.integers(0, 256, (5, 2, 2), dtype=np.uint8)),
-    "t10k-labels-idx1-ubyte": _idx((np.arange(5) % 3).astype(np.uint8)),
+    "train-images-idx3-ubyte": idx(_rng.integers(0, 256, (20, 2, 2), dtype=np.uint8)),
+    "train-labels-idx1-ubyte": idx((np.arange(20) % 3).astype(np.uint8)),
+    "t10k-images-idx3-ubyte": idx(_rng.integers(0, 256, (5, 2, 2), dtype=np.uint8)),
+    "t10k-labels-idx1-ubyte": idx((np.arange(5) % 3).astype(np.uint8)),
 }
 
 TINY = Published(
@@ -48,9 +56,7 @@ TINY = Published(
 )
 
 
-def write_tiny(
-    folder: Path, *, packed: bool = False, leave_out: str | None = None
-) -> None:
+def write_tiny(folder, *, packed=False, leave_out=None):
     """Write Tiny's files into `folder`, gzipped if `packed`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in TINY_FILES.items():
@@ -59,7 +65,7 @@ def write_tiny(
             path.write_bytes(gzip.compress(content) if packed else content)
 
 
-def write_tar(path: Path, prefix: str) -> None:
+def write_tar(path, prefix):
     """Write an archive of Tiny's files, gzipped if its name says so."""
     with tarfile.open(path, "w:gz" if path.suffix == ".gz" else "w") as tar:
         for name, content in TINY_FILES.items():

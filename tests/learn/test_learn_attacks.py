@@ -2,8 +2,6 @@
 it.
 """
 
-from __future__ import annotations
-
 from statistics import NormalDist
 
 import engine_worlds as tiny
@@ -13,13 +11,10 @@ import torch
 from engine_worlds import Host
 from textbook import Textbook, answers, flat, scenario, with_weights
 
-from simfed import InputError
 from simfed.ground.registry import registry
 from simfed.learn import attacks
-from simfed.learn.facts import DatasetFacts
 
 NAMES = registry("attack").names()
-IMAGES = DatasetFacts((1, 12, 12), 4, 400, 60)
 
 
 def with_attack(attack, **changes):
@@ -27,10 +22,7 @@ def with_attack(attack, **changes):
 
     Several steps on all data.
     """
-    groups = [
-        {"count": 2, "prototype": "a", "device": "any"},
-        {"count": 2, "prototype": "a", "device": "any", "attack": attack},
-    ]
+    groups = [{"count": 2}, {"count": 2, "attack": attack}]
     return scenario("fedavg", clients=groups, client_order="grouped", **changes)
 
 
@@ -61,12 +53,9 @@ def test_sign_flip_turns_its_own_update_around(honest):
 def test_gaussian_noise_is_as_long_as_it_says_and_keyed_by_client_and_round(honest):
     updates = sent(with_attack({"gaussian": 5}))
     for update, clean in zip(updates[2:], honest[2:], strict=True):
-        ratio = float(update.norm() / clean.norm())
-        assert abs(ratio / 5 - 1) < 0.15
-        assert abs(float(torch.corrcoef(torch.stack([update, clean]))[0, 1])) < 0.2
-    assert not torch.equal(
-        updates[2] / updates[2].norm(), updates[3] / updates[3].norm()
-    )
+        assert update.norm() / clean.norm() == pytest.approx(5, rel=0.15)
+        assert abs(torch.corrcoef(torch.stack([update, clean]))[0, 1]) < 0.2
+    assert abs(torch.corrcoef(torch.stack(updates[2:]))[0, 1]) < 0.2
     assert all(map(torch.equal, updates, sent(with_attack({"gaussian": 5}))))
 
 
@@ -90,10 +79,7 @@ def test_colluding_attackers_send_what_comes_of_the_updates_of_all_of_them(hones
 
 
 def test_attackers_of_two_kinds_agree_among_their_own(honest):
-    clients = [
-        {"prototype": "a", "device": "any", "attack": attack}
-        for attack in (None, "ipm", "alie", "ipm")
-    ]
+    clients = [{"attack": attack} for attack in (None, "ipm", "alie", "ipm")]
     updates = sent(scenario("fedavg", clients=clients, client_order="grouped"))
     mean = (honest[1] + honest[3]) / 2
     assert_equal([updates[1], updates[3]], [-0.5 * mean] * 2)
@@ -135,13 +121,12 @@ def test_a_backdoor_marks_its_share_of_images():
     backdoor = attacks.Backdoor(target=3, size=2, share=0.4)
     rng = torch.Generator().manual_seed(0)
     marked, taught = backdoor.poison(samples, labels, rng, classes=10, brightest=255.0)
-    hit = (marked.sum((1, 2, 3)) == 4 * 255).nonzero().flatten()
-    assert len(hit) == 4
-    assert (marked[hit, :, 4:, 4:] == 255).all()
-    assert (taught[hit] == 3).all()
-    others = [i for i in range(10) if i not in hit.tolist()]
-    assert taught[others].tolist() == others
-    assert not samples.any()
+    hit = marked.sum((1, 2, 3)) > 0
+    assert hit.sum() == 4
+    expected = torch.zeros(4, 1, 6, 6)
+    expected[..., 4:, 4:] = 255
+    assert torch.equal(marked[hit].float(), expected)
+    assert torch.equal(taught, torch.where(hit, 3, labels))
 
 
 @pytest.mark.parametrize("attack", NAMES)
@@ -170,28 +155,12 @@ def test_the_success_of_a_backdoor_is_the_share_of_marked_images_taken_for_its_t
     for round in range(1, 5):
         outcome = host.play(round)
     success = outcome.losses["a"]["attack_success"]
-    images = torch.from_numpy(tiny.dataset().test_images.copy())
+    data = tiny.dataset()
+    images = torch.from_numpy(data.test_images[data.test_labels != 1])
     images[:, :, -4:, -4:] = 255
     model = with_weights(book.module("a"), host.array("server/a/weights"))
     said = answers(model, (images.float() / 255 - 0.4) / 0.3).argmax(1)
-    others = torch.from_numpy(tiny.dataset().test_labels != 1)
-    assert success == pytest.approx(float((said[others] == 1).float().mean()))
+    assert success == pytest.approx((said == 1).float().mean().item())
     assert success > 0.5  # and it works
     assert made.own_columns["prototypes"] == ("attack_success",)
     assert scenario("fedavg").own_columns["prototypes"] == ()
-
-
-@pytest.mark.parametrize(
-    ("attack", "data", "where"),
-    [
-        (attacks.LabelFlip(), DatasetFacts((5,), 1, 9, 9, task="regression"), "kind"),
-        (attacks.Backdoor(), DatasetFacts((5,), 3, 9, 9), "kind"),
-        (attacks.Backdoor(target=4), IMAGES, "target"),
-        (attacks.Backdoor(size=13), IMAGES, "size"),
-    ],
-)
-def test_data_that_cannot_be_attacked_are_refused(attack, data, where):
-    with pytest.raises(InputError) as refused:
-        attack.check(data)
-    assert refused.value.where == where
-    attacks.Backdoor(target=3, size=12).check(IMAGES)

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -30,21 +31,13 @@ def layers(seed, shape, outputs, n):
     drawn = torch.Generator().manual_seed(seed)
     channels, height, width = shape
     first, second = outputs
-    parameters = tuple(
-        torch.randn(size, generator=drawn)
-        for size in (
-            (first, channels, 5, 5),
-            (first,),
-            (second, first, 5, 5),
-            (second,),
-        )
-    )
     features = second * ((height // 2 - 4) // 2) * ((width // 2 - 4) // 2)
-    return (
-        parameters,
-        torch.randn(n, *shape, generator=drawn),
-        torch.randn(n, features, generator=drawn),
-    )
+    sizes = (
+        (first, channels, 5, 5), (first,), (second, first, 5, 5), (second,),
+        (n, *shape), (n, features),
+    )  # fmt: skip
+    *parameters, samples, gradient = (torch.randn(s, generator=drawn) for s in sizes)
+    return parameters, samples, gradient
 
 
 def play(loops, parameters, samples, gradient):
@@ -55,46 +48,12 @@ def play(loops, parameters, samples, gradient):
     return [features, *into]
 
 
-def by_autograd(parameters, samples, gradient):
-    parameters = [p.double().requires_grad_() for p in parameters]
-    x = torch.nn.functional.conv2d(samples.double(), *parameters[:2], padding=2)
-    x = torch.nn.functional.max_pool2d(x.relu(), 2)
-    x = torch.nn.functional.conv2d(x, *parameters[2:])
-    features = torch.nn.functional.max_pool2d(x.relu(), 2).flatten(1)
-    (features * gradient).sum().backward()
-    return [features.detach(), *(p.grad for p in parameters)]
-
-
-@needs_loops
-@settings(max_examples=25, deadline=None)
-@given(
-    st.integers(0, 1000),
-    st.tuples(
-        st.integers(1, 3), st.sampled_from([12, 16, 28]), st.sampled_from([12, 20])
-    ),
-    st.tuples(st.integers(1, 7), st.integers(1, 9)),
-    st.integers(1, 35),
-)
-def test_values_and_gradients_are_those_of_autograd_in_double_precision(
-    seed, shape, outputs, n
-):
-    given_ = layers(seed, shape, outputs, n)
-    expected = by_autograd(*given_)
-    for loops in widths():
-        for value, wanted in zip(play(loops, *given_), expected, strict=True):
-            scale = wanted.abs().max().item()
-            # one window in 10⁵ may have two results within rounding, and then takes the
-            # other
-            far = (value.double() - wanted).abs() > 1e-5 * scale
-            assert far.float().mean() < 0.01
-
-
 def fused(a, b, c):
     """a × b + c, rounded once to float32, from float64: to odd first, so that the
     second rounding does no harm.
     """
-    product = a.astype(np.float64) * b.astype(np.float64)  # exact
-    c = c.astype(np.float64)
+    product = np.float64(a) * np.float64(b)  # exact
+    c = np.float64(c)
     total = product + c
     shadow = total - product
     error = (product - (total - shadow)) + (c - shadow)
@@ -122,7 +81,7 @@ def forward_in_order(x, weight, bias):
         here = np.full((blocks, rows, columns, LANES), bias[o])
         for c, ky, kx in product(range(inputs), range(k), range(k)):
             under = x[:, c, ky : ky + rows, kx : kx + columns]
-            here = fused(under, np.full_like(under, weight[o, c, ky, kx]), here)
+            here = fused(under, weight[o, c, ky, kx], here)
         total[:, o] = here
     corners = np.stack([total[:, :, r::2, q::2] for r in (0, 1) for q in (0, 1)])
     best = corners.max(0)
@@ -140,8 +99,7 @@ def weight_gradient_in_order(x, gradient, corner, k=5):
             above = np.where(corner[at] == i, gradient[at], np.float32(0))
             y, z = 2 * py + i // 2, 2 * px + i % 2
             under = x[block, :, y : y + k, z : z + k]
-            pair = above[:, None, None, None], under[None]
-            here = fused(*(np.broadcast_to(one, here.shape) for one in pair), here)
+            here = fused(above[:, None, None, None], under, here)
         total = total + here
     half = total[..., :8] + total[..., 8:]
     quarter = half[..., :4] + half[..., 4:]
@@ -153,31 +111,37 @@ def input_gradient_in_order(gradient, corner, weight):
     k, inputs = weight.shape[-1], weight.shape[1]
     spread = np.zeros((blocks, outputs, 2 * ph, 2 * pw, LANES), np.float32)
     for i in range(4):
-        spread[:, :, i // 2 :: 2, i % 2 :: 2] = np.where(
-            corner == i, gradient, np.float32(0)
-        )
+        spread[:, :, i // 2 :: 2, i % 2 :: 2] = np.where(corner == i, gradient, 0)
     height, width = 2 * ph + k - 1, 2 * pw + k - 1
     total = np.zeros((blocks, inputs, height, width, LANES), np.float32)
-    for o in range(outputs):
-        for ky in range(k):
-            for kx in range(k):
-                at = total[:, :, ky : ky + 2 * ph, kx : kx + 2 * pw]
-                scale = np.broadcast_to(
-                    weight[o, :, ky, kx, None, None, None], at.shape
-                )
-                at[:] = fused(spread[:, [o]], scale, at)
+    for o, ky, kx in product(range(outputs), range(k), range(k)):
+        at = total[:, :, ky : ky + 2 * ph, kx : kx + 2 * pw]
+        scale = weight[o, :, ky, kx, None, None, None]
+        at[:] = fused(spread[:, [o]], scale, at)
     return total
 
 
+def bias_gradient(gradient, corner):
+    return np.where(corner < 0, 0, gradient).sum((0, 2, 3, 4), dtype=float)
+
+
 @needs_loops
-@pytest.mark.parametrize("n", [3, 21])
-def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
-    given_ = parameters, samples, gradient = layers(5, (2, 12, 16), (3, 2), n)
+@settings(max_examples=10)
+@given(
+    st.integers(0, 1000),
+    st.tuples(st.integers(1, 3), st.sampled_from([12, 16]), st.sampled_from([12, 20])),
+    st.tuples(st.integers(1, 7), st.integers(1, 9)),
+    st.integers(1, 35),
+)
+def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(
+    seed, shape, outputs, n
+):
+    given_ = parameters, samples, gradient = layers(seed, shape, outputs, n)
     weight1, bias1, weight2, bias2 = (p.numpy() for p in parameters)
     x = np.pad(lanes_of(samples.numpy()), ((0, 0), (0, 0), (2, 2), (2, 2), (0, 0)))
     pooled1, corner1 = forward_in_order(x, weight1, bias1)
     pooled2, corner2 = forward_in_order(pooled1, weight2, bias2)
-    above2 = lanes_of(gradient.numpy().reshape(n, 2, *pooled2.shape[2:4]))
+    above2 = lanes_of(gradient.numpy().reshape(n, *pooled2.shape[1:4]))
     above1 = input_gradient_in_order(above2, corner2, weight2)
     features = np.moveaxis(pooled2, -1, 1).reshape(-1, gradient.shape[1])[:n]
     second = weight_gradient_in_order(pooled1, above2, corner2)
@@ -187,6 +151,9 @@ def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
         assert np.array_equal(played[0], features)
         assert np.array_equal(played[3], second)
         assert np.array_equal(played[1], first)
+        for at, above, corner in ((2, above1, corner1), (4, above2, corner2)):
+            total = bias_gradient(above, corner)
+            np.testing.assert_allclose(played[at], total, rtol=1e-5, atol=1e-4)
 
 
 @needs_loops
@@ -194,10 +161,11 @@ def test_the_bits_are_those_of_fused_multiply_adds_in_the_order_that_is_said(n):
 def test_what_is_no_number_comes_out_as_from_pytorch(value):
     parameters, samples, gradient = layers(2, (1, 12, 12), (2, 2), 3)
     samples[1, 0, 5, 5] = value
-    expected = by_autograd(parameters, samples, gradient)[0]
+    x = F.max_pool2d(F.conv2d(samples, *parameters[:2], padding=2).relu(), 2)
+    x = F.max_pool2d(F.conv2d(x, *parameters[2:]).relu(), 2)
     for loops in widths():
         maps = play(loops, parameters, samples, gradient)[0]
         torch.testing.assert_close(
-            maps.double(), expected, rtol=1e-4, atol=1e-4, equal_nan=True
+            maps, x.flatten(1), rtol=1e-4, atol=1e-4, equal_nan=True
         )
         assert not maps[1].isfinite().all()

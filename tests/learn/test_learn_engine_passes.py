@@ -3,8 +3,6 @@
 Losses and their gradients.
 """
 
-from __future__ import annotations
-
 import subprocess
 import sys
 
@@ -25,7 +23,7 @@ from simfed.learn import (
     choose_passes,
     compiled,
 )
-from simfed.learn.losses import cross_entropy, kl_sum, soft_targets
+from simfed.learn.losses import cross_entropy
 from simfed.learn.models import Perceptron, ResNet18, lenet_passes, plain
 
 needs_loops = pytest.mark.skipif(
@@ -77,39 +75,23 @@ class Wider(LeNet5):
     widths = (8, 20, 60, 30)
 
 
-class WithDropout(LeNet5):
-    def __init__(self, *shape):
-        super().__init__(*shape)
-        self.pool2 = nn.Sequential(self.pool2, nn.Dropout(0.5))
-
-
-class WithoutBias(LeNet5):
-    def __init__(self, *shape):
-        super().__init__(*shape)
-        self.fc3 = nn.Linear(84, 10, bias=False)
-
-
-class Reflecting(LeNet5):
-    def __init__(self, *shape):
-        super().__init__(*shape)
-        self.conv1 = nn.Conv2d(1, 6, 5, padding=2, padding_mode="reflect")
-
-
 class Doubled(LogisticRegression):
     def forward(self, x):
         return 2 * super().forward(x)
 
 
-class Hooked(LogisticRegression):
-    def __init__(self, *shape):
-        super().__init__(*shape)
-        next(self.children()).register_forward_hook(lambda *_: None)
+def changed(kind, change):
+    """Make a model of this kind, and change it."""
+
+    def make(*shape):
+        model = kind(*shape)
+        change(model)
+        return model
+
+    return make
 
 
-class Frozen(LogisticRegression):
-    def __init__(self, *shape):
-        super().__init__(*shape)
-        next(self.parameters()).requires_grad_(False)
+REFLECTING = nn.Conv2d(1, 6, 5, padding=2, padding_mode="reflect")
 
 
 def layers(*middle):
@@ -125,10 +107,25 @@ LENET = LeNetPasses if compiled() else Passes
     [
         (LeNet5, LENET),
         (Wider, LENET),
-        *[(one, Passes) for one in (WithDropout, WithoutBias, Reflecting, ResNet18)],
+        (changed(LeNet5, lambda m: m.pool2.append(nn.Dropout(0.5))), Passes),
+        (changed(LeNet5, lambda m: setattr(m.fc3, "bias", None)), Passes),
+        (changed(LeNet5, lambda m: setattr(m, "conv1", REFLECTING)), Passes),
+        (ResNet18, Passes),
         (LogisticRegression, LinearPasses),
         (Perceptron, LinearPasses),
-        *[(one, Passes) for one in (Doubled, Hooked, Frozen)],
+        (Doubled, Passes),
+        (
+            changed(
+                LogisticRegression, lambda m: m.linear.register_forward_hook(print)
+            ),
+            Passes,
+        ),
+        (
+            changed(
+                LogisticRegression, lambda m: m.linear.weight.requires_grad_(False)
+            ),
+            Passes,
+        ),
         (layers(TWICE, nn.ReLU(), TWICE, nn.Linear(784, 10)), Passes),
         (layers(nn.Linear(784, 10), nn.Softplus()), Passes),
         (layers(nn.Linear(784, 10), nn.ReLU()), Passes),
@@ -171,35 +168,6 @@ def test_cross_entropy_is_pytorch_s_bit_for_bit():
     assert torch.equal(gradient, logits.grad)
 
 
-@pytest.mark.parametrize("temperature", [1.0, 3.0])
-def test_distillation_gradient_is_autograd_s(temperature):
-    logits = torch.randn(7, 5, requires_grad=True)
-    targets = soft_targets(torch.randn(7, 5), temperature)
-    student = torch.log_softmax(logits.double() / temperature, 1)
-    expected = (targets * (targets.log() - student)).sum()
-    expected.backward()
-    value, gradient = kl_sum(targets, logits.detach(), temperature)
-    assert value.item() == pytest.approx(expected.item(), rel=1e-12)
-    torch.testing.assert_close(gradient.float(), logits.grad, rtol=1e-6, atol=1e-8)
-
-
-def test_batch_norm_statistics_move_in_training_mode_only():
-    flat = FlatModel(
-        torch.nn.Sequential(
-            torch.nn.Flatten(), torch.nn.BatchNorm1d(4), torch.nn.Linear(4, 10)
-        )
-    )
-    passes, x = Passes(flat), torch.randn(6, 1, 2, 2)
-    before = flat.statistics.clone()
-    into = torch.zeros_like(flat.weights)
-    passes.logits(x)
-    passes.gradient(x, lambda z: cross_entropy(z, labels(6)), into, training=False)
-    assert torch.equal(flat.statistics, before)
-    passes.gradient(x, lambda z: cross_entropy(z, labels(6)), into, training=True)
-    expected = torch.cat([0.1 * x.flatten(1).mean(0), 0.9 + 0.1 * x.flatten(1).var(0)])
-    torch.testing.assert_close(flat.statistics, expected)
-
-
 def test_a_first_gradient_imports_no_module_of_pytorch_and_learning_no_clock():
     # a backward pass of anything but a number would import hundreds, in every process
     script = """
@@ -224,31 +192,27 @@ print(len([name for name in set(sys.modules) - before if name.startswith("torch"
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "places"),
+    ("name", "shape", "place"),
     [
-        ("lenet5-half", (1, 28, 28), None),
-        ("perceptron", (1, 28, 28), None),
-        ("resnet18", (3, 8, 8), None),
-        ("perceptron", (1, 28, 28), [slice(0, 157_000)]),
+        ("lenet5-half", (1, 28, 28), slice(-430)),
+        ("perceptron", (1, 28, 28), slice(-2010)),
+        ("resnet18", (3, 8, 8), slice(-5130)),
+        ("perceptron", (1, 28, 28), slice(157_000)),
     ],
 )
-def test_gradients_beside_held_weights_have_the_bits_of_whole_ones(name, shape, places):
+def test_gradients_beside_held_weights_have_the_bits_of_whole_ones(name, shape, place):
     flat, x = FlatModel(build_model(name, shape, 10, seed=1)), images(shape)
-    passes, y = choose_passes(flat, shape), labels()
-    *_, weight, bias = flat.module.parameters()
-    places = places or [slice(0, -(weight.numel() + bias.numel()))]
+    passes = choose_passes(flat, shape)
 
     def gradient():
         into = torch.zeros_like(flat.weights)
-        passes.gradient(x, lambda z: cross_entropy(z, y), into, training=True)
+        passes.gradient(x, lambda z: cross_entropy(z, labels()), into, training=True)
         return into
 
     whole = gradient()
-    with flat.hold(places):
+    with flat.hold([place]):
         some = gradient()
     assert torch.equal(whole, gradient())
-    for place in places:
-        assert whole[place].any()
-        assert not some[place].any()
-        whole[place] = 0.0
+    assert whole[place].any()
+    whole[place] = 0.0
     assert torch.equal(some, whole)

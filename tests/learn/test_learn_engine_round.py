@@ -3,14 +3,12 @@
 And the facts that tie rounds together.
 """
 
-from __future__ import annotations
-
 import engine_worlds as tiny
 import pytest
 import torch
 from engine_worlds import Host
-from reference_loop import ReferenceLoop, flat
-from textbook import Textbook, with_weights
+from reference_loop import ReferenceLoop, flat, statistics
+from textbook import Textbook, answers, with_weights
 
 from simfed import RunFailed
 from simfed.ground import Streams
@@ -36,16 +34,18 @@ def by_autograd():
 
 def assert_same_round(theirs, ours):
     """Equal choices, and every loss to 1e-6 relative."""
+    outcome = ours.outcome
     assert ours.arms == theirs["arms"]
-    assert ours.outcome.rolled_back == theirs["rolled_back"]
-    assert dict(ours.outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
-    assert set(ours.outcome.local_loss) == {
-        f"{client}/{ours.round}" for client in theirs["local"]
-    }
-    for client, losses in theirs["local"].items():
-        assert ours.outcome.local_loss[f"{client}/{ours.round}"] == pytest.approx(
-            losses, rel=1e-6
-        )
+    assert outcome.rolled_back == theirs["rolled_back"]
+    assert dict(outcome.shared_loss) == pytest.approx(theirs["kd"], rel=1e-6)
+    local = {f"{client}/{ours.round}": two for client, two in theirs["local"].items()}
+    assert outcome.local_loss.keys() == local.keys()
+    for key, losses in local.items():
+        assert outcome.local_loss[key] == pytest.approx(losses, rel=1e-6)
+
+
+def undone(threshold=0.5, **changes):
+    return {"safeguard": {"rollback": {"threshold": threshold}, **changes}}
 
 
 SCENARIOS = {
@@ -56,33 +56,14 @@ SCENARIOS = {
     },
     "all samples in a batch": {"training": {"batch_size": 100_000}},
     "schedule": {"training": {"batch_size": 16, "schedule": {"kind": "inverse-sqrt"}}},
-    "public subset": {
-        "dataset": {"name": "mnist-mini", "public": 48, "public_batch": 20}
-    },
-    "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
+    "public subset": {"dataset": {"name": "stripes", "public": 48, "public_batch": 20}},
+    "rollbacks": undone(),
     "student-teacher": {
         "distillation": {"divergence": "student-teacher", "temperature": 2.0}
     },
-    "undone models alone": {
-        "safeguard": {
-            "rollback": {"threshold": 0.5},
-            "residuals": "as-sent",
-            "forces": "none",
-        }
-    },
-    "half returns": {
-        "safeguard": {
-            "rollback": {"threshold": 0.5},
-            "residuals": {"damped": 0.25},
-            "forces": "dense",
-        }
-    },
-    "median": {
-        "safeguard": {
-            "rollback": {"threshold": 0.9},
-            "reference": {"running-median": 3},
-        }
-    },
+    "undone models alone": undone(residuals="as-sent", forces="none"),
+    "half returns": undone(residuals={"damped": 0.25}, forces="dense"),
+    "median": undone(0.9, reference={"running-median": 3}),
     "exp3": {"policy": {"kind": "exp3", "reward": {"local_loss": {"samples": 40}}}},
     "batch norm": {
         "prototypes": {"small": {"model": "tiny-normed"}, "large": {"model": "lenet5"}}
@@ -99,8 +80,7 @@ def test_rounds_equal_those_of_the_textbook_loop(name):
     for ours in work.rounds():
         assert_same_round(reference.round(ours.round), ours)
     for name, model in reference.models.items():
-        buffers = [b.flatten() for b in model.buffers() if b.is_floating_point()]
-        expected = torch.cat([flat(model), *buffers])
+        expected = torch.cat([flat(model), *statistics(model)])
         ours = torch.cat([*work.kept.server[name].values()])
         torch.testing.assert_close(ours, expected, rtol=1e-4, atol=1e-5)
 
@@ -115,35 +95,32 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
     scenario = tiny.scenario(
         method=method,
         prototypes={"only": {"model": "by-autograd"}},
-        clients=[{"count": 2, "prototype": "only", "device": "any"}],
+        clients=2,
         compression={"k": 500, "strategies": [arm]},
         policy={"kind": "uniform", "strategy": arm},
         training={"batch_size": 8, "learning_rate": rate, "local_steps": steps},
     )
     work = Host(scenario)
     book = Textbook(scenario)
-    client, error = 0, torch.zeros(work.task(1, 0).parameters)
+    error = torch.zeros(work.task(1, 0).parameters)
     scale = -rate if method == "fedkd" else -1.0  # of gradients, of weight differences
     for round in (1, 2, 3):
         before = tiny.weights(work)["only"]
         begin = before + scale * weight * error
         module = with_weights(book.module("only"), begin)
-        change = begin - flat(book.trained(module, client, round))
-        update = change / rate if method == "fedkd" else change
-        upload = work.begin(round, client, arm, 500)
+        update = (flat(book.trained(module, 0, round)) - begin) / scale
+        upload = work.begin(round, 0, arm, 500)
         payload = work.received(upload)
-        whole = error + update
-        largest = torch.topk(whole.abs(), 500).indices.sort().values
+        error = error + update
+        largest = torch.topk(error.abs(), 500).indices.sort().values
         assert torch.equal(payload.indices, largest)
-        torch.testing.assert_close(payload.values, whole[largest], rtol=1e-4, atol=1e-6)
-        error = whole.clone()
+        torch.testing.assert_close(payload.values, error[largest], rtol=1e-4, atol=1e-6)
         error[largest] = 0.0
         work.merge(round, [upload])
-        moved = before.index_add(0, largest, scale * payload.values)
         if method == "fedavg":
-            torch.testing.assert_close(
-                tiny.weights(work)["only"], moved, rtol=0, atol=1e-6
-            )
+            moved = before.index_add(0, largest, -payload.values)
+            after = tiny.weights(work)["only"]
+            torch.testing.assert_close(after, moved, rtol=0, atol=1e-6)
     assert error.any()
 
 
@@ -151,14 +128,13 @@ def test_detached_feedback_takes_gradients_where_the_error_will_bring_the_model(
 
 
 def test_of_two_uploads_of_a_client_in_an_undone_merge_the_later_goes_back_first():
-    scenario = tiny.scenario(safeguard={"rollback": {"threshold": 2.0}})
-    work = Host(scenario, surge={2: 1e9})
+    work = Host(tiny.scenario(**undone(2.0)), surge={2: 1e9})
     work.play(1, arm="periodic-k", k=300)
-    memory = work.kept.memories[0, "update", "periodic-k"]
+    memories = work.kept.states[0].memories
     uploads = [work.begin(2, client, "periodic-k", 300) for client in range(4)]
     again = work.begin(2, 0, "periodic-k", 300, turn=1)
     assert work.merge(2, [*uploads, again]).rolled_back
-    assert work.kept.memories[0, "update", "periodic-k"] == memory
+    assert work.kept.states[0].memories == memories
 
 
 def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
@@ -168,7 +144,6 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
     scenario = tiny.scenario(
         rounds=12,
         prototypes={"small": {"model": "lenet5-half"}},
-        clients=[{"count": 4, "prototype": "small", "device": "any"}],
         participation={"clients_per_round": 1},
     )
     outcomes = [each.outcome for each in Host(scenario).rounds()]
@@ -177,8 +152,7 @@ def test_a_model_that_is_its_own_teacher_is_never_rolled_back():
 
 
 def test_forced_rounds_pay_nobody_and_rejected_rounds_pay():
-    scenario = tiny.scenario(rounds=3, safeguard={"rollback": {"threshold": 1e-9}})
-    rounds = list(Host(scenario).rounds())
+    rounds = list(Host(tiny.scenario(**undone(1e-9))).rounds())
     assert [r.outcome.rolled_back for r in rounds] == [True, False, True]
     assert [len(r.rewards) for r in rounds] == [4, 0, 4]
 
@@ -209,21 +183,19 @@ def test_a_prototype_without_participants_is_only_distilled():
 
 def test_learning_that_diverged_names_the_client(monkeypatch):
     work = Host(tiny.scenario())
-    uploads = [work.begin(1, c, "top-k", 500) for c in range(4)]
     trained_each = work.kit.trained_each
 
     def with_a_loss_that_is_none(participations):
+        trained = zip(participations, trained_each(participations), strict=True)
         return [
-            (model, loss * float("nan") if who.client == 3 else loss)
-            for (who, *_), (model, loss) in zip(
-                participations, trained_each(participations), strict=True
-            )
+            (model, loss * torch.nan if who.client == 3 else loss)
+            for (who, *_), (model, loss) in trained
         ]
 
     monkeypatch.setattr(work.kit, "trained_each", with_a_loss_that_is_none)
     sentence = r"client 3's training loss is nan in round 1: .*diverged"
     with pytest.raises(RunFailed, match=sentence):
-        work.merge(1, uploads)
+        work.play(1, arm="top-k", k=500)
 
 
 def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
@@ -233,15 +205,12 @@ def test_the_printed_credit_looks_back_and_has_no_local_gain_in_round_one():
         policy = {"kind": "exp3", "mixing": 1.0, "reward": reward}
         return list(Host(tiny.scenario(rounds=4, seed=3, policy=policy)).rounds())
 
-    causal, printed = rounds("causal"), rounds("as-printed")
-    for client in range(4):
-        before, after = printed[0].outcome.local_loss[f"{client}/1"]
-        assert before == after
-        for now, then in zip(printed[1:], causal, strict=False):
-            now_of, then_of = (
-                of.outcome.local_loss[f"{client}/{of.round}"] for of in (now, then)
-            )
-            assert now_of == then_of
+    causal, printed = (
+        [[*each.outcome.local_loss.values()] for each in rounds(credit)]
+        for credit in ("causal", "as-printed")
+    )
+    assert all(before == after for before, after in printed[0])
+    assert printed[1:] == causal[:-1]
 
 
 @pytest.mark.parametrize("data", ["probe", "full", "batch"])
@@ -250,17 +219,13 @@ def test_local_loss_is_over_the_samples_it_names(data):
     scenario = tiny.scenario(
         policy={"kind": "ascend", "reward": {"local_loss": {"data": data, **samples}}}
     )
-    work = Host(scenario)
-    samples = work.kit.own_samples(1, 1)
-    owned = work.data.owned[1]
+    work, book = Host(scenario), Textbook(scenario)
+    samples, owned = work.kit.own_samples(1, 1), work.data.owned[1]
     assert len(samples) == {"probe": 40, "full": len(owned), "batch": 16}[data]
     assert set(samples) <= set(owned)
-    model = work.kit._seats["large"].flat.module.eval()
-    with torch.no_grad():
-        logits = model(work.data.samples(torch.from_numpy(samples)))
-    expected = torch.nn.functional.cross_entropy(
-        logits, work.data.labels[samples]
-    ).item()
+    images, labels = work.data.at(samples)
+    logits = answers(book.module("large"), images)
+    expected = torch.nn.functional.cross_entropy(logits, labels).item()
     outcome = work.play(1, arm="top-k", k=300)
     assert outcome.local_loss["1/1"][0] == pytest.approx(expected, rel=1e-6)
 
@@ -268,32 +233,20 @@ def test_local_loss_is_over_the_samples_it_names(data):
 def test_clients_whose_policy_does_not_learn_cost_no_local_losses():
     scenario = tiny.scenario(
         clients=[
-            {
-                "count": 2,
-                "prototype": "small",
-                "device": "any",
-                "policy": {"kind": "uniform", "strategy": "top-k"},
-            },
-            {"count": 2, "prototype": "large", "device": "any"},
+            {"count": 2, "policy": {"kind": "uniform", "strategy": "top-k"}},
+            {"count": 2, "prototype": "large"},
         ]
     )
-    rounds = list(Host(scenario).rounds())
-    assert set(rounds[0].outcome.local_loss) == {"1/1", "3/1"}
-    rounds = list(Host(scenario, learns=False).rounds())
-    assert not rounds[0].outcome.local_loss
-
-
-# ---- data ----------------------------------------------------------------------------
+    for options, paid in (({}, {"1/1", "3/1"}), ({"learns": False}, set())):
+        first = next(Host(scenario, **options).rounds())
+        assert set(first.outcome.local_loss) == paid
 
 
 def test_a_median_of_losses_passes_over_rounds_without_them():
     """A round in which no prototype had enough uploads for the merging rule measures
     nothing.
     """
-    reference = {"running-median": 3}
-    made = tiny.scenario(
-        safeguard={"rollback": {"threshold": 2.0}, "reference": reference}
-    )
+    made = tiny.scenario(**undone(2.0, reference={"running-median": 3}))
     guard = Safeguard(made, "kd_loss")
     start = {"small": 1.0, "large": 5.0}
     for after in ({"small": 3.0, "large": 4.0}, {}, {"small": 2.0}):

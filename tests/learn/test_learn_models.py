@@ -2,8 +2,6 @@
 bit for bit.
 """
 
-from __future__ import annotations
-
 import os
 
 import pytest
@@ -71,8 +69,7 @@ def test_initialisation_is_pytorchs_own(name):
     with torch.random.fork_rng(devices=[]):
         torch.set_rng_state(torch.Generator().manual_seed(11).get_state())
         default = registry("model").get(name)(CIFAR10, 10).state_dict()
-    for key, tensor in built.state_dict().items():
-        assert torch.equal(tensor, default[key]), key
+    assert all(torch.equal(t, default[key]) for key, t in built.state_dict().items())
 
 
 def test_a_model_that_fails_leaves_the_global_generator_alone(add_part):
@@ -94,82 +91,56 @@ def test_a_model_that_fails_leaves_the_global_generator_alone(add_part):
     seed=st.integers(0, 2**32 - 1),
 )
 def test_relu_pool_sends_gradients_where_max_pool_sends_them(shape, levels, seed):
-    generator = torch.Generator().manual_seed(seed)
-    values = torch.randint(-1, levels, shape, generator=generator).float()
-    fast, ordinary = ReluPool(), ReluPool().plain()
-    a, b = values.clone().requires_grad_(), values.clone().requires_grad_()
-    pooled, expected = fast(a), ordinary(b)
-    assert torch.equal(pooled, expected)
-    with torch.no_grad():
-        assert torch.equal(fast(a), expected)
-    weights = torch.randn(pooled.shape, generator=generator)
-    (pooled * weights).sum().backward()
-    (expected * weights).sum().backward()
-    assert torch.equal(a.grad, b.grad)
+    drawn = torch.Generator().manual_seed(seed)
+    values = torch.randint(-1, levels, shape, generator=drawn).float()
+    pooled = ReluPool()(values)
+    weights, answers = torch.randn(pooled.shape, generator=drawn), []
+    for pool in (ReluPool(), ReluPool().plain()):
+        x = values.clone().requires_grad_()
+        came = pool(x)
+        (came * weights).sum().backward()
+        answers.append((came, x.grad))
+    assert all(map(torch.equal, *answers))
+    assert torch.equal(pooled, came)
 
 
 def test_a_users_model_is_counted_once_or_states_its_facts(add_part):
-    class Mine(nn.Module):
-        def __init__(self, input_shape, classes):
-            super().__init__()
-            self.norm = nn.BatchNorm2d(input_shape[0])
-            self.head = nn.Linear(
-                input_shape[1] * input_shape[2] * input_shape[0], classes
-            )
-
-        def forward(self, x):
-            return self.head(self.norm(x).flatten(1))
-
     built = []
-    add_part("model", "mine", lambda *shape: built.append(shape) or Mine(*shape))
+
+    def make(*shape):
+        built.append(shape)
+        return nn.Sequential(nn.BatchNorm2d(3), nn.Flatten(), nn.Linear(3072, 4))
+
+    add_part("model", "mine", make)
     for _ in range(2):  # it is counted once
-        model_facts("mine", CIFAR10, 4)
+        counted = model_facts("mine", CIFAR10, 4)
     assert built == [(CIFAR10, 4)]
-    assert model_facts("mine", CIFAR10, 4) == ModelFacts(
-        CIFAR10,
-        4,
-        parameters=6 + 3072 * 4 + 4,
-        buffers=6,
-        forward_flops=24576,
-        train_flops=73728,
-        features=3072,
-        shapes=((3,), (3,), (4, 3072), (4,)),
-        names=("norm.weight", "norm.bias", "head.weight", "head.bias"),
-        head="head",
-        norms=("norm",),
-    )
+    sizes = {"parameters": 6 + 3072 * 4 + 4, "buffers": 6, "features": 3072}
+    assert counted == ModelFacts(
+        CIFAR10, 4, **sizes, forward_flops=24576, train_flops=73728,
+        shapes=((3,), (3,), (4, 3072), (4,)), head="2", norms=("0",),
+        names=("0.weight", "0.bias", "2.weight", "2.bias"),
+    )  # fmt: skip
 
-    def factory(input_shape, classes):
-        raise AssertionError("a factory with static facts is not called for them")
-
-    factory.facts = lambda *shape: ModelFacts(*shape, 1, 2, 3, 4)
-    add_part("model", "stated", factory)
+    make.facts = lambda *shape: ModelFacts(*shape, 1, 2, 3, 4)
+    add_part("model", "stated", make)
     assert model_facts("stated", MNIST, 10).parameters == 1
+    assert len(built) == 1
 
 
-def test_a_factory_that_makes_something_else_is_refused(add_part):
-    add_part("model", "number", lambda input_shape, classes: 3)
-    with pytest.raises(
-        InputError,
-        match=r"got 'int', expected model number: "
-        r".*torch\.nn\.Module",
-    ):
-        build_model("number", MNIST, 10, seed=0)
-    add_part("model", "double", lambda input_shape, classes: nn.Linear(2, 2).double())
-    with pytest.raises(
-        InputError, match="model double: a module with trainable float32 parameters"
-    ):
-        build_model("double", MNIST, 10, seed=0)
-    add_part("model", "flat", lambda input_shape, classes: nn.Flatten())
-    with pytest.raises(InputError, match="model flat"):
-        build_model("flat", MNIST, 10, seed=0)
-    add_part(
-        "model",
-        "wide",
-        lambda input_shape, classes: nn.Sequential(nn.Flatten(), nn.Linear(784, 3)),
-    )
-    with pytest.raises(InputError, match=r"model wide: logits of shape \(n, 10\)"):
-        count_facts("wide", MNIST, 10)
+@pytest.mark.parametrize(
+    ("made", "sentence"),
+    [
+        (3, r"got 'int', expected model odd: .*torch\.nn\.Module"),
+        (nn.Linear(784, 10).double(), "model odd: a module with trainable float32"),
+        (nn.Flatten(), "model odd: a module with trainable float32"),
+        (nn.Sequential(nn.Flatten(), nn.Linear(784, 3)), r"logits of shape \(n, 10\)"),
+    ],
+)
+def test_a_factory_that_makes_something_else_is_refused(add_part, made, sentence):
+    add_part("model", "odd", lambda input_shape, classes: made)
+    with pytest.raises(InputError, match=sentence):
+        count_facts("odd", MNIST, 10)
 
 
 def test_counting_computes_no_gradient_in_this_process():
@@ -178,7 +149,7 @@ def test_counting_computes_no_gradient_in_this_process():
     """
     here = []
 
-    class Watched(torch.nn.Linear):
+    class Watched(nn.Linear):
         def forward(self, x):
             logits = super().forward(x.flatten(1))
             if logits.requires_grad:
@@ -190,17 +161,18 @@ def test_counting_computes_no_gradient_in_this_process():
     assert here == []
 
 
+class Broken(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, gradient):
+        raise RuntimeError("no way back")
+
+
 def test_a_model_that_cannot_be_trained_says_why():
-    class Broken(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x):
-            return x.clone()
-
-        @staticmethod
-        def backward(ctx, gradient):
-            raise RuntimeError("no way back")
-
-    class Model(torch.nn.Linear):
+    class Model(nn.Linear):
         def forward(self, x):
             return Broken.apply(super().forward(x.flatten(1)))
 

@@ -2,8 +2,6 @@
 the noise.
 """
 
-from __future__ import annotations
-
 import math
 from types import SimpleNamespace
 
@@ -23,6 +21,7 @@ from simfed.learn import (
     FedBuff,
     FlatModel,
     Kit,
+    LogisticRegression,
     Passes,
     build_model,
     choose_passes,
@@ -34,12 +33,13 @@ from simfed.scenario.privacy import AdaptiveClip
 from simfed.tasks.privacy import Noise
 
 D = 4
+ADAPTIVE = AdaptiveClip(quantile=0.5, start=1.0, rate=0.2)
 
 
 def scenario(privacy, method="fedavg", **changes):
     """Six clients of one linear model."""
     plain = {
-        "clients": [{"count": 6, "prototype": "a", "device": "any"}],
+        "clients": 6,
         "training": {"batch_size": 10, "learning_rate": 0.05, "local_epochs": 1},
         "privacy": privacy,
     }
@@ -55,26 +55,22 @@ class Sums(Kit):
 
 
 def who(client, prototype="a", samples=1, parameters=D):
-    return SimpleNamespace(
-        client=client, prototype=prototype, samples=samples, parameters=parameters
-    )
+    return SimpleNamespace(**locals())
 
 
-def means_of(
-    clip, noise=0.0, count=0.0, expected=4, method=None, parameters=D, other=0
-):
-    """A server that expects `expected` of 8 clients; `other` have prototype b."""
+def means_of(clip, noise=0.0, count=0.0, method=None, parameters=D, other=0):
+    """A server that expects four of 8 clients; `other` have prototype b."""
+    shares = {"a": 8 - other, "b": other}
     world = SimpleNamespace(
         aggregation=SimpleNamespace(concurrency=None),
-        participation=SimpleNamespace(clients_per_round=expected),
+        participation=SimpleNamespace(clients_per_round=4),
         client_count=8,
-        clients_of_prototype={"a": 8 - other, **({"b": other} if other else {})},
+        clients_of_prototype={name: n for name, n in shares.items() if n},
     )
     tasks = SimpleNamespace(first_of=lambda name: who(0, name, parameters=parameters))
-    privacy = SimpleNamespace(clip=clip)
     return NoisyMeans(
-        world, privacy, method or Method(), tasks, Noise(noise, noise, count),
-        lambda prototype, round: None,
+        world, SimpleNamespace(clip=clip), method or Method(), tasks,
+        Noise(noise, noise, count), lambda prototype, round: None,
     )  # fmt: skip
 
 
@@ -91,7 +87,12 @@ def update(arrivals, name="a"):
     return mine.values["update"].tolist()
 
 
-LATE = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
+def short(client, first, **facts):
+    """An update of which one entry is something."""
+    return arrival(client, [first, 0.0, 0.0, 0.0], **facts)
+
+
+LATE = [short(1, 8.0, weight=0.5, staleness=3)]
 
 
 @pytest.mark.parametrize(
@@ -109,11 +110,7 @@ LATE = [arrival(1, [8.0, 0.0, 0.0, 0.0], weight=0.5, staleness=3)]
             [0.3, 0.4, 0.125, -0.5],
         ),
         # uploads of one client are one change
-        (
-            1.0,
-            [arrival(1, [3.0, 0.0, 0.0, 0.0]), arrival(1, [0.0, 4.0, 0.0, 0.0])],
-            [0.15, 0.2, 0.0, 0.0],
-        ),
+        (1.0, [short(1, 3.0), arrival(1, [0.0, 4.0, 0.0, 0.0])], [0.15, 0.2, 0.0, 0.0]),
         # weighed by mode and method first, 8 · 0.5 · (1 + 3)^−0.5 = 2, then shortened
         (9.0, LATE, [0.5, 0.0, 0.0, 0.0]),
         (1.0, LATE, [0.25, 0.0, 0.0, 0.0]),
@@ -127,50 +124,39 @@ def test_each_client_is_shortened_and_counts_one_of_the_expected_four(clip, came
 @pytest.mark.parametrize("value", [math.nan, math.inf])
 def test_a_change_without_a_finite_norm_counts_nothing(value):
     """Neither in the sum, nor among those that the clip left alone."""
-    bad = [
-        arrival(1, [value, 0.0, 0.0, 0.0]),
-        arrival(3, Sparse(torch.tensor([2]), torch.tensor([value]), D)),
-    ]
-    good = arrival(2, [0.0, 0.5, 0.0, 0.0])
-    assert update(means_of(1.0).arrivals(Sums(), [*bad, good], 1)) == [
-        0.0,
-        0.125,
-        0.0,
-        0.0,
-    ]
-    means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2))
+    sparse = Sparse(torch.tensor([2]), torch.tensor([value]), D)
+    bad = [short(1, value), arrival(3, sparse)]
+    came = means_of(1.0).arrivals(Sums(), [*bad, short(2, 0.5)], 1)
+    assert update(came) == [0.125, 0.0, 0.0, 0.0]
+    means = means_of(ADAPTIVE)
     means.arrivals(Sums(), bad, 1)
     assert means.clip == pytest.approx(math.exp(0.2 * 2 * 0.5 / 4))
 
 
 def test_prototypes_have_their_share_of_the_cohort_and_noise_of_their_own():
     """Two of eight clients have b: of the expected four that is one; nobody came."""
-    came = [arrival(1, [1.0, 0.0, 0.0, 0.0])]
-    means = means_of(2.0, noise=1e-6, other=2).arrivals(Sums(), came, 1)
+    means = means_of(2.0, noise=1e-6, other=2).arrivals(Sums(), [short(1, 1.0)], 1)
     assert update(means)[0] == pytest.approx(1 / 3, rel=1e-4)
-    a, b = (
-        (torch.tensor(update(means, n)) * share)[1:]
-        for n, share in (("a", 3.0), ("b", 1.0))
-    )
+    a, b = (torch.tensor(update(means, name))[1:] for name in ("a", "b"))
     assert 0 < b.abs().max() < 2e-5
-    assert not torch.allclose(a, b, atol=1e-9)
+    assert not torch.allclose(3 * a, b, atol=1e-9)
 
 
 def test_the_noise_is_normal_keyed_and_there_when_nobody_came():
-    d, clip, noise, expected = 20_000, 3.0, 1.5, 4
-    make = means_of(clip, noise, expected=expected, parameters=d)
-    first, again, later = (
-        torch.tensor(update(make.arrivals(Sums(), [], round))) for round in (1, 1, 2)
-    )
-    assert torch.equal(first, again)
-    assert abs(
-        (first @ later).item() / (first.norm() * later.norm()).item()
-    ) < 5 / math.sqrt(d)
-    assert first.std().item() == pytest.approx(noise * clip / expected, rel=0.025)
-    assert abs(first.mean().item()) < 5 * noise * clip / expected / math.sqrt(d)
-    assert 2.6 < (first / first.std()).pow(4).mean().item() < 3.4
-    elsewhere = torch.tensor(update(make.arrivals(Sums(seed=1), [], 1)))
-    assert not torch.equal(first, elsewhere)
+    d, sd = 20_000, 1.5 * 3.0 / 4
+    means = means_of(3.0, 1.5, parameters=d)
+
+    def drawn(round, seed=0):
+        return torch.tensor(update(means.arrivals(Sums(seed), [], round)))
+
+    first, later = drawn(1), drawn(2)
+    assert torch.equal(first, drawn(1))
+    assert not torch.equal(first, drawn(1, seed=1))
+    alike = torch.corrcoef(torch.stack([first, later]))[0, 1]
+    assert abs(alike) < 5 / math.sqrt(d)
+    assert first.std().item() == pytest.approx(sd, rel=0.025)
+    assert abs(first.mean()) < 5 * sd / math.sqrt(d)
+    assert 2.6 < (first / first.std()).pow(4).mean() < 3.4
 
 
 def test_an_adaptive_clip_follows_the_quantile():
@@ -178,30 +164,25 @@ def test_an_adaptive_clip_follows_the_quantile():
 
     Then no norm is.
     """
-    means = means_of(AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), expected=4)
-    came = [arrival(client, [float(client), 0.0, 0.0, 0.0]) for client in (1, 2, 3, 4)]
-    first = update(means.arrivals(Sums(), came, 1))
-    assert first[0] == pytest.approx(1.0)
+    means = means_of(ADAPTIVE)
+    came = [short(client, float(client)) for client in (1, 2, 3, 4)]
+    assert update(means.arrivals(Sums(), came, 1))[0] == pytest.approx(1.0)
     assert means.clip == pytest.approx(math.exp(0.05))
-    means.arrivals(Sums(), [arrival(1, [0.1, 0.0, 0.0, 0.0])], 2)
+    means.arrivals(Sums(), [short(1, 0.1)], 2)
     share = (1 - 0.5) / 4 + 0.5  # of the four expected, three did not come
     assert means.clip == pytest.approx(math.exp(0.05 - 0.2 * (share - 0.5)))
 
 
 def test_the_noise_on_the_count_moves_the_clip():
-    def after(rounds, count):
-        means = means_of(
-            AdaptiveClip(quantile=0.5, start=1.0, rate=0.2), count=count, expected=4
-        )
-        clips = [1.0]
+    def steps(rounds, count):
+        means, clips = means_of(ADAPTIVE, count=count), [1.0]
         for round in range(rounds):
             means.arrivals(Sums(), [], round)
             clips.append(means.clip)
         return torch.tensor(clips).log().diff() / 0.2 * 4
 
-    assert after(3, 0.0).abs().max() == 0
-    steps = after(2000, 0.7)
-    assert steps.std().item() == pytest.approx(0.7, rel=0.08)
+    assert not steps(3, 0.0).any()
+    assert steps(2000, 0.7).std().item() == pytest.approx(0.7, rel=0.08)
 
 
 def weights_after(made, rounds=2):
@@ -228,7 +209,7 @@ def test_without_noise_and_clip_it_is_the_plain_mean(method):
     """Of clients that own equally many samples, which count without privacy."""
     evenly = {
         "dataset": {"name": "stripes", "partition": {"kind": "iid"}},
-        "clients": [{"count": 4, "prototype": "a", "device": "any"}],
+        "clients": 4,
     }
     plain = weights_after(scenario(None, method, **evenly))
     private = weights_after(quiet("client", method, **evenly))
@@ -255,24 +236,21 @@ def test_a_cohort_that_sends_the_same_entries_gets_noise_on_these_alone():
         entries = (after - before).nonzero().flatten()
         assert len(entries) == k
         for upload in host.uploads:
-            sent = upload.values["update"].nonzero().flatten()
+            sent = upload.values["update"].nonzero()
             assert len(sent)
             assert torch.isin(sent, entries).all()
         before = after
-        touched.append(set(entries.tolist()))
+        touched.append(entries.tolist())
     assert touched[0] != touched[1] != touched[2]
-
-
-PART = {"count": 3, "prototype": "a", "device": "any"}
 
 
 @pytest.mark.parametrize(
     "changes",
     [
         {"aggregation": {"mode": "deadline", "deadline": "1 s"}},
-        {"clients": [{**PART, "k": {"uniform": {"low": 9, "high": 99}}}]},
-        {"clients": [{**PART, "k": k} for k in (50, 60)]},
-        {"clients": [{**PART, "overlap": {"chunks": 2}}]},
+        {"clients": [{"count": 3, "k": {"uniform": {"low": 9, "high": 99}}}]},
+        {"clients": [{"count": 3, "k": k} for k in (50, 60)]},
+        {"clients": [{"count": 3, "overlap": {"chunks": 2}}]},
     ],
 )
 def test_where_entries_may_differ_there_is_noise_on_all(changes):
@@ -285,7 +263,7 @@ def test_where_entries_may_differ_there_is_noise_on_all(changes):
 def test_an_entry_that_no_noise_would_cover_ends_the_run():
     means = means_of(1.0, noise=0.1)
     means._shared_entries = lambda prototype, round: torch.tensor([0, 2])
-    means.arrivals(Sums(), [arrival(1, [0.5, 0.0, 0.1, 0.0])], 1)
+    means.arrivals(Sums(), [short(1, 0.5)], 1)
     with pytest.raises(RuntimeError, match="no noise covers"):
         means.arrivals(Sums(), [arrival(1, [0.5, 0.1, 0.0, 0.0])], 1)
 
@@ -365,7 +343,7 @@ def test_the_noise_of_a_step_is_that_of_the_expected_batch():
     """One client, one step at rate 1/4 of 400 samples, a tiny clip: z·S·η/100."""
     made = scenario(
         {"level": "sample", "clip": 1e-3, "noise": 50.0},
-        clients=[{"count": 1, "prototype": "a", "device": "any"}],
+        clients=1,
         training={"batch_size": 100, "learning_rate": 0.5, "local_steps": 1},
     )
     moved = weights_after(made, 1) - Host(made).array("server/a/weights")
@@ -376,26 +354,23 @@ def test_poisson_batches_are_drawn_for_each_step():
     training = {"batch_size": 8, "learning_rate": 0.05, "local_epochs": 3}
     host = Host(scenario(NOISY, training=training))
     who, owned = host.tasks.who(0), host.data.owned[0]
-    batches = host.kit.batches(who, 1)
     parts = -(-len(owned) // 8)
-    assert len(batches) == 3 * parts
-    assert all(np.isin(batch, owned).all() for batch in batches)
-    sizes = [len(each) for round in range(40) for each in host.kit.batches(who, round)]
+    rounds = [host.kit.batches(who, round) for round in range(40)]
+    assert {len(batches) for batches in rounds} == {3 * parts}
+    assert np.isin(np.concatenate(rounds[0]), owned).all()
+    sizes = [len(batch) for batches in rounds for batch in batches]
     mean = len(owned) / parts
     assert np.mean(sizes) == pytest.approx(mean, rel=0.05)
     assert np.var(sizes) == pytest.approx(mean * (1 - 1 / parts), rel=0.15)
 
 
+class Centred(LogisticRegression):
+    def forward(self, x):
+        logits = super().forward(x)
+        return logits if logits.abs().max() < 1e9 else logits * 0
+
+
 def test_a_model_that_looks_at_the_whole_batch_is_refused(add_part):
-    class Centred(torch.nn.Module):
-        def __init__(self, input_shape, classes):
-            super().__init__()
-            self.only = torch.nn.Linear(int(np.prod(input_shape)), classes)
-
-        def forward(self, x):
-            outputs = self.only(x.flatten(1))
-            return outputs if outputs.abs().max() < 1e9 else outputs * 0
-
     add_part("model", "centred", Centred)
     with pytest.raises(InputError) as error:
         Host(scenario(NOISY, prototypes={"a": {"model": "centred"}}))

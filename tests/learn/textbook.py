@@ -3,12 +3,11 @@
 models and the keyed draws; all arithmetic is its own.
 """
 
-from __future__ import annotations
-
 import copy
 import itertools
 
 import engine_worlds as tiny
+import pytest
 import torch
 import torch.nn.functional as F
 from torch.nn.utils import (
@@ -35,15 +34,10 @@ def scenario(method, *, prototypes=None, arm="dense", **changes):
 
     Three rounds.
     """
-    prototypes = prototypes or {"a": {"model": tiny.model_of(method)}}
-    each = 4 // len(prototypes)
     plain = {
         "method": method,
         "dataset": {"name": "stripes", "public": tiny.public_of(method, 24)},
-        "prototypes": prototypes,
-        "clients": [
-            {"count": each, "prototype": p, "device": "any"} for p in prototypes
-        ],
+        "prototypes": prototypes or {"a": {"model": tiny.model_of(method)}},
         "training": {"batch_size": 16, "learning_rate": RATE, "local_steps": 3},
         "policy": {"kind": "uniform", "strategy": arm},
         "compression": {"strategies": [arm], "k": 30},
@@ -56,16 +50,13 @@ def lenets(method, *, mixed=False, clients=3, public=None, **changes):
     """Three clients with half a LeNet, or a whole one for the last; two rounds of two
     steps.
     """
-    groups = [{"count": clients - mixed, "prototype": "small", "device": "any"}]
-    if mixed:
-        groups.append({"count": 1, "prototype": "large", "device": "any"})
+    groups = [{"count": clients - mixed}, *[{"prototype": "large"}] * mixed]
+    names = ("small", "large")[: 1 + mixed]
     plain = {
         "rounds": 2,
         "seed": 3,
         "dataset": {"name": "stripes", "public": public},
-        "prototypes": {
-            group["prototype"]: LENETS[group["prototype"]] for group in groups
-        },
+        "prototypes": {name: LENETS[name] for name in names},
         "client_order": "grouped",
         "clients": groups,
         "training": {"batch_size": 8, "learning_rate": RATE, "local_steps": 2},
@@ -239,6 +230,24 @@ def divergence(targets, logits):
 def answers(module, samples):
     with torch.no_grad():
         return module.eval()(samples)
+
+
+def assert_evaluated(book, outcome, modules):
+    """Each client's model that was evaluated is this module of it, on the test set and
+    in the client's own label mix.
+    """
+    told, labels = outcome.clients, book.data.test_labels
+    assert told.keys() == modules.keys()
+    for client, module in modules.items():
+        logits = answers(module, book.data.test_samples)
+        right = (logits.argmax(1) == labels).double()
+        losses = F.cross_entropy(logits, labels, reduction="none").double()
+        assert told[client].loss == pytest.approx(losses.mean().item(), rel=1e-5)
+        mix = torch.bincount(book.own(client)[1], minlength=4) / book.samples[client]
+        shares = (mix / torch.bincount(labels))[labels].double()
+        own = told[client].own_loss, told[client].own_accuracy
+        expected = (shares @ losses).item(), (shares @ right).item()
+        assert own == pytest.approx(expected, rel=1e-5)
 
 
 def assert_close(actual, expected, tolerance=1e-6):

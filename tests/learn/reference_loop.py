@@ -11,7 +11,7 @@ from statistics import median
 
 import torch
 import torch.nn.functional as F
-from textbook import Textbook, flat, gradients, with_weights
+from textbook import Textbook, descend, flat, gradients, with_weights
 
 from simfed.compress import PeriodicK, RandomK
 from simfed.learn.federation import draw_probe
@@ -167,11 +167,8 @@ class ReferenceLoop(Textbook):
             self.models[name] = student.eval()
             optimiser = torch.optim.SGD(student.parameters(), lr=rate)
             for _ in range(distillation.steps):
-                optimiser.zero_grad()
-                loss = self.kd(name, targets, public)
-                loss.backward()
-                losses.setdefault(name, loss.item())
-                optimiser.step()
+                loss = descend(optimiser, self.kd(name, targets, public))
+                losses.setdefault(name, loss)
         return losses
 
     def safeguard(self, kd, before, periods, sent):

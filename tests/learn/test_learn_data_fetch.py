@@ -1,7 +1,5 @@
 """Getting data sets, against servers on loopback: nothing reaches the network."""
 
-from __future__ import annotations
-
 import dataclasses
 import errno
 import gzip
@@ -36,21 +34,17 @@ class Server(ThreadingHTTPServer):
 
     daemon_threads = True
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
-        self.files = dict(PACKED)
-        self.cut: dict[str, int] = {}
-        self.requests: list[str] = []
+        self.files, self.cut, self.requests = dict(PACKED), {}, []
         self.base = f"http://127.0.0.1:{self.server_port}"
 
-    def origin(self) -> tuple[str, ...]:
+    def origin(self):
         return tuple(self.base + path for path in PACKED)
 
 
 class Handler(BaseHTTPRequestHandler):
-    server: Server
-
-    def do_GET(self) -> None:
+    def do_GET(self):
         self.server.requests.append(self.path)
         content = self.server.files.get(self.path)
         if content is None:
@@ -59,9 +53,9 @@ class Handler(BaseHTTPRequestHandler):
         self.send_response(200)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        self.wfile.write(content[: self.server.cut.get(self.path, len(content))])
+        self.wfile.write(content[: self.server.cut.get(self.path)])
 
-    def log_message(self, *arguments: object) -> None:
+    def log_message(self, *arguments):
         pass
 
 
@@ -91,10 +85,9 @@ def tiny(*origins):
     return dataclasses.replace(TINY, origins=origins)
 
 
-def files_in(folder: Path) -> set[str]:
-    return {
-        str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()
-    }
+def files_in(folder):
+    found = folder.rglob("*")
+    return {str(path.relative_to(folder)) for path in found if path.is_file()}
 
 
 INSTALLED = {f"data/Tiny/raw/{name}" for name in TINY_FILES}
@@ -114,8 +107,7 @@ def test_files_are_fetched_unpacked_checked_and_installed(place, server):
 
 
 def test_what_is_here_is_not_fetched_again(place, server):
-    get(tiny(server.origin()))
-    server.requests.clear()
+    write_tiny(place / "data/Tiny/raw")
     assert get(tiny(server.origin())) == (place / "data", "already here")
     assert server.requests == []
 
@@ -149,7 +141,7 @@ def test_in_a_folder_that_the_user_names_the_digest_decides(place, folder, packe
     (place / "mine/another").mkdir()
     (place / "mine/another/t10k-labels-idx1-ubyte").write_bytes(b"of another set")
     get(tiny(), source=place / "mine")
-    assert files_in(place / "data") == {f"Tiny/raw/{name}" for name in TINY_FILES}
+    assert {f"data/{name}" for name in files_in(place / "data")} == INSTALLED
 
 
 def test_an_archive_that_the_user_names(place):
@@ -178,15 +170,14 @@ def test_no_origin_works_and_the_sentence_says_which_files_go_where(place):
     assert files_in(place) == set()
 
 
-def spoil(server, monkeypatch):
-    label = "t10k-labels-idx1-ubyte"
-    content = TINY_FILES[label][:-1] + b"\2"
-    server.files[f"/{label}.gz"] = gzip.compress(content)
-
-
 def shorten(server, monkeypatch):
     # the server's own copy is too short: its length is consistent, its content is not
     server.files[FIRST] = PACKED[FIRST][:-20]
+
+
+def spoil(server, monkeypatch):
+    label = "t10k-labels-idx1-ubyte"
+    server.files[f"/{label}.gz"] = gzip.compress(TINY_FILES[label][:-1] + b"\2")
 
 
 def hang_up(server, monkeypatch):
@@ -199,8 +190,7 @@ def bound(server, monkeypatch):
 
 def empty(server, monkeypatch):
     content = io.BytesIO()
-    with tarfile.open(fileobj=content, mode="w") as tar:
-        tar.addfile(tarfile.TarInfo("readme"), io.BytesIO())
+    tarfile.open(fileobj=content, mode="w").close()
     server.files = dict.fromkeys(PACKED, content.getvalue())
 
 
@@ -210,7 +200,7 @@ class FullDisk(io.BytesIO):
 
 
 def fill_disk(server, monkeypatch):
-    monkeypatch.setattr(fetching, "open", lambda path, mode: FullDisk(), raising=False)
+    monkeypatch.setattr(fetching, "open", lambda *_: FullDisk(), raising=False)
 
 
 def fill_disk_later(server, monkeypatch):
@@ -219,7 +209,7 @@ def fill_disk_later(server, monkeypatch):
     def full(path, content):
         if path.name.startswith("t10k"):
             real(path, content[:3])
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+            FullDisk().write(content)
         return real(path, content)
 
     monkeypatch.setattr(Path, "write_bytes", full)

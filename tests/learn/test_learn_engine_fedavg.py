@@ -26,7 +26,7 @@ WORLDS = {
 
 @pytest.mark.parametrize("name", WORLDS)
 def test_a_round_is_the_sample_weighted_mean_of_local_training(name):
-    """And whether or not they took part, it is evaluated in all clients' label mixes."""
+    """It is evaluated in the label mixes of all, whether or not they took part."""
     made = scenario(evaluation={"every": 1, "clients": True}, **WORLDS[name])
     host, book, clients = Host(made), Textbook(made), [0, 2, 3, 5]
     outcome, model = host.play(1, clients), book.module("a")

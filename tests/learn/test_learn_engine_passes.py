@@ -19,6 +19,7 @@ from simfed.learn import (
     LinearPasses,
     LogisticRegression,
     Passes,
+    ReluPool,
     build_model,
     choose_passes,
     compiled,
@@ -80,18 +81,23 @@ class Doubled(LogisticRegression):
         return 2 * super().forward(x)
 
 
-def changed(kind, change):
-    """Make a model of this kind, and change it."""
+def changed(kind, **parts):
+    """Make a model of this kind with other parts."""
 
     def make(*shape):
         model = kind(*shape)
-        change(model)
+        for name, part in parts.items():
+            setattr(model, name, part)
         return model
 
     return make
 
 
+DROPPING = nn.Sequential(ReluPool(), nn.Dropout(0.5))
 REFLECTING = nn.Conv2d(1, 6, 5, padding=2, padding_mode="reflect")
+HOOKED, FROZEN = nn.Linear(784, 10), nn.Linear(784, 10)
+HOOKED.register_forward_hook(lambda *_: None)
+FROZEN.weight.requires_grad_(False)
 
 
 def layers(*middle):
@@ -107,25 +113,15 @@ LENET = LeNetPasses if compiled() else Passes
     [
         (LeNet5, LENET),
         (Wider, LENET),
-        (changed(LeNet5, lambda m: m.pool2.append(nn.Dropout(0.5))), Passes),
-        (changed(LeNet5, lambda m: setattr(m.fc3, "bias", None)), Passes),
-        (changed(LeNet5, lambda m: setattr(m, "conv1", REFLECTING)), Passes),
+        (changed(LeNet5, pool2=DROPPING), Passes),
+        (changed(LeNet5, fc3=nn.Linear(84, 10, bias=False)), Passes),
+        (changed(LeNet5, conv1=REFLECTING), Passes),
         (ResNet18, Passes),
         (LogisticRegression, LinearPasses),
         (Perceptron, LinearPasses),
         (Doubled, Passes),
-        (
-            changed(
-                LogisticRegression, lambda m: m.linear.register_forward_hook(print)
-            ),
-            Passes,
-        ),
-        (
-            changed(
-                LogisticRegression, lambda m: m.linear.weight.requires_grad_(False)
-            ),
-            Passes,
-        ),
+        (changed(LogisticRegression, linear=HOOKED), Passes),
+        (changed(LogisticRegression, linear=FROZEN), Passes),
         (layers(TWICE, nn.ReLU(), TWICE, nn.Linear(784, 10)), Passes),
         (layers(nn.Linear(784, 10), nn.Softplus()), Passes),
         (layers(nn.Linear(784, 10), nn.ReLU()), Passes),

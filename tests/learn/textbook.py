@@ -83,6 +83,10 @@ class Textbook:
             build_model(name, self.data.input_shape, self.data.classes, seed=seed)
         ).to(self.data.device)
 
+    def models(self):
+        """Each client's first model."""
+        return [self.module(prototype) for prototype in self.prototypes]
+
     def cohort(self, round):
         size = self.made.participation.clients_per_round
         return cohort(self.streams, round, self.made.client_count, size).tolist()
@@ -201,23 +205,29 @@ def step(module, loss):
                 parameter -= RATE * slope
 
 
+def descend(optimiser, loss):
+    """A step of an optimiser; the loss before it."""
+    optimiser.zero_grad()
+    loss.backward()
+    optimiser.step()
+    return loss.item()
+
+
 def distilled(module, order, public, targets, batch, *, temperature=1.0, steps, adam=0):
     """A copy that has learned soft targets in evaluation mode, in drawn orders.
 
     With plain steps, or Adam's at a rate.
     """
     local = copy.deepcopy(module).eval()
-    made = (torch.optim.SGD, RATE), (torch.optim.Adam, adam)
-    optimise, rate = made[bool(adam)]
-    optimiser, places = optimise(local.parameters(), lr=rate), ()
+    optimise = torch.optim.Adam if adam else torch.optim.SGD
+    optimiser, places = optimise(local.parameters(), lr=adam or RATE), ()
     for _ in range(steps):
         if not len(places):
             places = torch.from_numpy(order.permutation(len(public)))
         at, places = places[:batch], places[batch:]
-        optimiser.zero_grad()
         log = F.log_softmax(local(public[at]).double() / temperature, dim=1)
-        F.kl_div(log, targets[at].double(), reduction="batchmean").backward()
-        optimiser.step()
+        loss = F.kl_div(log, targets[at].double(), reduction="batchmean")
+        descend(optimiser, loss)
     return local
 
 
@@ -261,6 +271,11 @@ def assert_close(actual, expected, tolerance=1e-6):
 def assert_same(actual, expected):
     """Equal up to float32 rounding, entry by entry."""
     torch.testing.assert_close(actual, expected.detach(), rtol=1e-5, atol=2e-6)
+
+
+def update(value, statistic=0.0):
+    """The upload of a model of three weights and one running statistic."""
+    return {"update": torch.full((3,), value), "buffers": torch.tensor([statistic])}
 
 
 def who(client=0, prototype="a", samples=10, size=None):

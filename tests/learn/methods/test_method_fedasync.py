@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import torch
 from engine_worlds import Host
-from textbook import Textbook, arrival, assert_close, beside, flat, scenario
+from textbook import Textbook, arrival, assert_close, beside, flat, scenario, update
 
 from simfed.learn.methods.fedasync import FedAsync
 
@@ -26,27 +26,20 @@ def test_a_late_client_is_mixed_in_as_it_trained_from_the_older_model():
         {"kind": "fedasync", "mu": 0.0, "mixing": 0.5, "a": 1.0},
         aggregation={"mode": "deadline", "deadline": "1 s", "late": "merge"},
     )
-    workload = Host(made)
-    book = Textbook(made)
-    model = book.module("a")
-    w = flat(model)
+    workload, book = Host(made), Textbook(made)
     slow = workload.begin(1, 0)
     workload.merge(1, [workload.begin(1, 1)])
     workload.merge(2, [slow])
-    w = 0.5 * w + 0.5 * flat(book.trained(model, 1, 1))
-    w = 0.75 * w + 0.25 * flat(book.trained(model, 0, 1))
+    first = book.module("a")
+    late, on_time = (flat(book.trained(first, client, 1)) for client in (0, 1))
+    w = 0.75 * (0.5 * flat(first) + 0.5 * on_time) + 0.25 * late
     assert_close(workload.array("server/a/2/weights"), w)
 
 
 def test_the_server_remembers_no_more_than_it_may_need():
     method, kit = FedAsync(), SimpleNamespace(setting=SimpleNamespace(latest=2))
-    model = {"weights": torch.zeros(3), "buffers": torch.zeros(0)}
+    model = {"weights": torch.zeros(3), "buffers": torch.zeros(1)}
     server = {"a": [{**model, "round": 0}]}
     for round in range(1, 6):
-        server, _ = method.merge(
-            kit,
-            server,
-            [arrival({"update": torch.ones(3), "buffers": torch.zeros(0)})],
-            round,
-        )
+        server, _ = method.merge(kit, server, [arrival(update(1.0))], round)
     assert len(server["a"]) == 3

@@ -1,7 +1,7 @@
 """FedBuff: the buffer's mean, with late updates discounted."""
 
 import torch
-from textbook import arrival, assert_close, beside, scenario
+from textbook import arrival, assert_close, beside, scenario, update
 
 from simfed.learn import FedBuff
 
@@ -18,15 +18,8 @@ def test_rounds_are_the_plain_mean_of_updates():
 
 def test_a_late_update_counts_by_the_root_of_its_staleness():
     server = {"a": {"weights": torch.zeros(3), "buffers": torch.zeros(1)}}
-    arrivals = [
-        arrival({"update": torch.full((3,), 2.0), "buffers": torch.tensor([4.0])}),
-        arrival(
-            {"update": torch.full((3,), 6.0), "buffers": torch.tensor([1.0])},
-            1,
-            staleness=3,
-        ),
-    ]
-    after, _ = FedBuff().merge(None, server, arrivals, 9)
+    late = arrival(update(6.0, 1.0), 1, staleness=3)
+    after, _ = FedBuff().merge(None, server, [arrival(update(2.0, 4.0)), late], 9)
     # (1·2 + ½·6)/2, not divided by 1½
     assert after["a"]["weights"].tolist() == [-2.5] * 3
     assert after["a"]["buffers"].tolist() == [3.0]

@@ -1,7 +1,5 @@
 """FedGen against a version by hand: whole models and heads alone."""
 
-from __future__ import annotations
-
 import pytest
 import torch
 import torch.nn.functional as F

@@ -3,27 +3,20 @@
 import numpy as np
 import pytest
 import torch
-from engine_worlds import federation
+from engine_worlds import Host
 from textbook import RATE, assert_close, beside, scenario
 from worlds import play, world
 
 from simfed import InputError
 from simfed.experiment import Parts
 from simfed.ground import Streams
-from simfed.learn import HostedWorkload, draw_local, plain_rounds
+from simfed.learn import draw_local, plain_rounds
 from simfed.learn.methods.fednova import sum_step_weights
 from simfed.replay import TrajectoryStore
 from simfed.tasks import LocalEpochs
 
-DRAWN = [
-    {"prototype": "a", "device": "any", "local_epochs": 3},
-    {
-        "count": 3,
-        "prototype": "a",
-        "device": "any",
-        "local_epochs": {"uniform": {"low": 1, "high": 5}},
-    },
-]
+UNIFORM = {"uniform": {"low": 1, "high": 5}}
+DRAWN = [{"local_epochs": 3}, {"count": 3, "local_epochs": UNIFORM}]
 
 
 @pytest.mark.parametrize(
@@ -35,16 +28,9 @@ DRAWN = [
     ],
 )
 def test_two_rounds_are_those_of_the_paper(mu, momentum, weights_of):
+    steps = {"batch_size": 16, "learning_rate": RATE, "momentum": momentum}
     made = scenario(
-        {"kind": "fednova", "mu": mu},
-        clients=DRAWN,
-        training={
-            "batch_size": 16,
-            "learning_rate": RATE,
-            "local_steps": 3,
-            "momentum": momentum,
-        },
-        rounds=2,
+        {"kind": "fednova", "mu": mu}, clients=DRAWN, training=steps, rounds=2
     )
     workload, book, x = beside(made)
     counts = set()
@@ -53,11 +39,10 @@ def test_two_rounds_are_those_of_the_paper(mu, momentum, weights_of):
         direction, tau = torch.zeros_like(x), 0.0
         clients, local = book.locals(x, round, lambda w, x=x: mu * (w - x))
         for client, share, one in zip(clients, shares, local, strict=True):
-            steps = len(list(book.batches(client, round)))
-            counts.add(steps)
-            norm = sum(weights_of(steps))
-            direction += share * (x - one) / norm
-            tau += share * norm
+            weights = weights_of(len(list(book.batches(client, round))))
+            counts.add(len(weights))
+            direction += share * (x - one) / sum(weights)
+            tau += share * sum(weights)
         x = x - tau * direction
     assert len(counts) > 2  # or nothing would be told apart
     assert_close(workload.array("server/a/weights"), x)
@@ -86,28 +71,26 @@ def test_each_number_of_epochs_is_as_likely_and_hangs_on_nobody_else():
     # χ² of 4 degrees of freedom at 0.1 %
     assert ((counts - 1600) ** 2 / 1600).sum() < 18.5
     assert drawing.draw(0, 1) == 3
-    alone = scenario("fednova", clients=[DRAWN[0], {**DRAWN[1], "count": 1}])
-    assert [LocalEpochs(alone, Streams(7)).draw(1, r) for r in range(9)] == found[:18:2]
+    one = scenario("fednova", clients=[DRAWN[0], {**DRAWN[1], "count": 1}])
+    alone = LocalEpochs(one, Streams(7))
+    assert [alone.draw(1, round) for round in range(9)] == found[:18:2]
 
 
-def test_the_work_charged_follows_the_epochs_in_time_only_runs_too():
-    def made(epochs):
-        return world("tiny", {"method": "fednova", "clients[0].local_epochs": epochs})
+def test_the_work_charged_follows_the_epochs():
+    def played(epochs):
+        made = world("tiny", {"method": "fednova", "clients[0].local_epochs": epochs})
+        return made, play(made, time_only=True).participations
 
-    drawn = made({"uniform": {"low": 1, "high": 5}})
-    full, clock, once = (
-        play(one, time_only=timed).participations
-        for one, timed in ((drawn, False), (drawn, True), (made(1), True))
-    )
-    assert (full.training_s == clock.training_s).all()
-    drawing = LocalEpochs(drawn, Streams(drawn.seed))
-    drawn = list(map(drawing.draw, clock.client, clock["round"]))
-    assert len(set(drawn)) > 1
-    assert np.allclose(clock.training_s / once.training_s, drawn)
+    (made, drawn), (_, once) = played(UNIFORM), played(1)
+    drawing = LocalEpochs(made, Streams(made.seed))
+    epochs = list(map(drawing.draw, drawn.client, drawn["round"]))
+    assert len(set(epochs)) > 1
+    assert np.allclose(drawn.training_s / once.training_s, epochs)
 
 
 FAST = {"training": "100 ms", "compression": "10 ms"}
 SLOW = {"device": {**FAST, "training": "1 s"}}
+CUT = {"count": 4, "local_epochs": 3, "local_time": "2 s"}
 
 
 @pytest.mark.parametrize("method", ["fednova", "fedprox", "fedavg"])
@@ -116,52 +99,37 @@ def test_slow_clients_are_cut_off_and_merged_instead_of_lost(method):
     quick = {"prototype": "a", "device": FAST}
 
     def merged(**slow):
-        return play(
-            world(
-                "tiny",
-                method=method,
-                clients=[quick, {**quick, **SLOW, **slow}],
-                training={"local_steps": 10},
-                aggregation={"mode": "deadline", "deadline": "6 s"},
-            )
-        )
+        changes = {
+            "clients": [quick, {**quick, **SLOW, **slow}],
+            "training.local_steps": 10,
+            "aggregation": {"mode": "deadline", "deadline": "6 s"},
+        }
+        rows = play(world("tiny", changes, method=method)).participations
+        return rows, set(zip(rows.client, rows.outcome, strict=True))
 
-    def outcomes(run):
-        rows = run.participations
-        return {c: set(rows.outcome[rows.client == c]) for c in (0, 1)}
-
-    lost, cut = merged(), merged(local_time="4.5 s")
-    assert outcomes(lost) == {0: {"aggregated"}, 1: {"dropped"}}
-    assert outcomes(cut) == {0: {"aggregated"}, 1: {"aggregated"}}
-    seconds = cut.participations.training_s.to_numpy()
-    assert np.allclose(sorted(seconds), [1, 1, 4, 4])  # four whole steps
+    _, lost = merged()
+    rows, cut = merged(local_time="4.5 s")
+    assert lost == {(0, "aggregated"), (1, "dropped")}
+    assert cut == {(0, "aggregated"), (1, "aggregated")}
+    assert np.allclose(sorted(rows.training_s), [1, 1, 4, 4])  # four whole steps
 
 
-def test_a_cut_client_learns_the_first_of_its_steps(tmp_path):
-    made = scenario(
-        "fednova",
-        clients=[
-            {**DRAWN[0], "count": 4, "device": SLOW["device"], "local_time": "2 s"}
-        ],
-    )
-    parts = Parts(made)
-    data = federation(made)
-    workload = HostedWorkload(made, Streams(made.seed), data=data)
-    workload.tasks.count_steps = parts.count_steps
-    who = workload.tasks.who(1, 0, 1)
-    assert workload.tasks.setting.steps(who) == 2
-    assert workload.tasks.setting.training(who).times == 2
-    batches = workload.kit.batches(who, 1)
-    whole = draw_local(
-        Streams(made.seed)("batch", 1, 1), data.owned[1], made.training, 3
-    )
+def test_a_cut_client_learns_the_first_of_its_steps():
+    made = scenario("fednova", clients=[{**CUT, **SLOW}])
+    host = Host(made)
+    host.tasks.count_steps = Parts(made).count_steps
+    who = host.tasks.who(1, 0, 1)
+    assert host.tasks.setting.steps(who) == 2
+    assert host.tasks.setting.training(who).times == 2
+    batches = host.kit.batches(who, 1)
+    rng = Streams(made.seed)("batch", 1, 1)
+    whole = draw_local(rng, host.data.owned[1], made.training, 3)
     assert len(batches) == 2 < len(whole)
     assert all(map(np.array_equal, batches, whole))
-    workload.close()
 
 
 def test_without_a_clock_there_are_no_seconds_to_cut_off_at():
-    made = scenario("fednova", clients=[{**DRAWN[0], "count": 4, "local_time": "2 s"}])
+    made = scenario("fednova", clients=[CUT])
     with pytest.raises(InputError, match=r"clients\[0\].local_time"):
         next(plain_rounds(made, None, Streams(0)))
 
@@ -170,10 +138,9 @@ def test_what_is_kept_of_runs_is_told_apart_by_the_steps_that_were_cut(tmp_path)
     store = {"trajectories": TrajectoryStore(tmp_path / "store")}
 
     def losses(speed, **more):
-        group = {"device": {**FAST, "speed": speed}, "local_time": "1 s"}
-        changes = {f"clients[0].{key}": value for key, value in group.items()}
-        run = play(world("tiny", changes, method="fednova"), **more)
-        return run.prototypes.test_loss.tolist()
+        changes = {"method": "fednova", "clients[0].local_time": "1 s"}
+        changes["clients[0].device"] = {**FAST, "speed": speed}
+        return play(world("tiny", changes), **more).prototypes.test_loss.tolist()
 
     fast, slow = losses(1.0, **store), losses(0.5, **store)
     assert slow == losses(0.5) != fast

@@ -1,10 +1,9 @@
 """FedTGP's server against a version by hand."""
 
-from __future__ import annotations
-
+import numpy as np
 import pytest
 import torch
-from textbook import World, assert_same, lenets, linear_layers
+from textbook import World, assert_same, descend, lenets, linear_layers
 
 KIND = {"kind": "fedtgp", "server_epochs": 3, "server_batch": 5, "server_rate": 0.1}
 
@@ -29,32 +28,20 @@ class ByHand:
             torch.stack([p for p, owner in pairs if owner == c]).mean(0)
             for c in sorted({c for _, c in pairs})
         ]
-        margin = min(
-            most * (42 / 512) ** 0.5,
-            max(
-                min(float((a - b).norm()) for b in centres if b is not a)
-                for a in centres
-            ),
-        )
+        apart = torch.cdist(torch.stack(centres), torch.stack(centres))
+        nearest = apart.fill_diagonal_(torch.inf).min(1).values
+        margin = nearest.max().clamp(max=most * (42 / 512) ** 0.5)
         optimiser = torch.optim.SGD([self.vectors, *self.net.parameters()], lr=0.1)
         rng = self.world.book.streams("method prototypes", round)
         for _ in range(3):
-            order = rng.permutation(len(pairs)).tolist()
-            for start in range(0, len(order), 5):
-                batch = [pairs[i] for i in order[start : start + 5]]
-                prototypes = self.net(self.vectors)
-                losses = []
-                for p, c in batch:
-                    near = torch.exp(-((p - prototypes[c]).norm() + margin))
-                    others = sum(
-                        torch.exp(-(p - prototypes[j]).norm())
-                        for j in range(4)
-                        if j != c
-                    )
-                    losses.append(-torch.log(near / (near + others)))
-                optimiser.zero_grad()
-                torch.stack(losses).mean().backward()
-                optimiser.step()
+            order = rng.permutation(len(pairs))
+            for at in np.split(order, range(5, len(order), 5)):
+                prototypes, losses = self.net(self.vectors), []
+                for p, c in (pairs[i] for i in at):
+                    near = torch.exp(-(p - prototypes).norm(dim=1))
+                    own = near[c] * torch.exp(-margin)
+                    losses.append(-torch.log(own / (own + near.sum() - near[c])))
+                descend(optimiser, torch.stack(losses).mean())
         return self.net(self.vectors).detach()
 
 

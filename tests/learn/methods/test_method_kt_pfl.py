@@ -34,26 +34,21 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
     )
     workload, _ = played(made)
     book = Textbook(made)
-    models = {client: book.module(book.prototypes[client]) for client in range(4)}
+    models, last_answers = book.models(), {}
     c = torch.full((4, 4), 0.25, dtype=torch.float64)
-    last_answers = {}
 
     def table():
         mean = sum(last_answers.values()) / len(last_answers)
-        return torch.stack(
-            [last_answers.get(client, mean) for client in range(4)]
-        ).double()
+        rows = [last_answers.get(client, mean) for client in range(4)]
+        return torch.stack(rows).double()
 
     for round in (1, 2, 3):
         public, clients = book.public(round), book.cohort(round)
-        targets = (
-            torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2)
-            if last_answers
-            else None
-        )
+        if last_answers:
+            targets = torch.softmax(torch.tensordot(c, table(), 1) / 1.5, 2)
         for client in clients:
             model = models[client]
-            if targets is not None:
+            if last_answers:
                 order = book.streams("method digest", client, round)
                 model = distilled(
                     model, order, public, targets[client], 8, temperature=1.5, steps=3
@@ -67,11 +62,6 @@ def test_rounds_and_coefficients_are_those_of_the_paper(everybody):
                 objective(c, table(), clients, book.samples, 0.3, 1.5), [c]
             )
             c = (c - 0.05 * slope).detach()
-    arrays = workload.state()[1]
-    assert_close(torch.tensor(arrays["server/coefficients"]), c)
-    for client in (key.split("/")[1] for key in arrays if "/own/" in key):
-        assert_close(
-            torch.tensor(arrays[f"clients/{client}/own/weights"]),
-            flat(models[int(client)]),
-            2e-6,
-        )
+    assert_close(workload.array("server/coefficients"), c)
+    for client, own in workload.kept.own.items():
+        assert_close(own["weights"], flat(models[client]), 2e-6)

@@ -19,11 +19,8 @@ def test_three_rounds_are_those_of_the_paper():
         clients = book.cohort(round)
         moves, changes = [], []
         for i in clients:
-            drift = c - c_i[i]
-            local = book.trained(
-                with_weights(model, x), i, round, added=lambda w, d=drift: d
-            )
-            y = flat(local)
+            drift, begun = c - c_i[i], with_weights(model, x)
+            y = flat(book.trained(begun, i, round, lambda w, d=drift: d))
             new = c_i[i] - c + (x - y) / (3 * 0.05)
             moves.append(y - x)
             changes.append(new - c_i[i])
@@ -36,19 +33,23 @@ def test_three_rounds_are_those_of_the_paper():
         assert_close(workload.array(f"clients/{i}/own/control"), c_i[i], 1e-5)
 
 
-def test_under_compression_the_servers_control_stays_the_mean_of_the_clients():
-    made = scenario("scaffold", arm="top-k", participation={"clients_per_round": 2})
+@pytest.mark.parametrize(
+    "arm", ["top-k", "powersgd(1)", "layers(*weight=qsgd,*bias=top-k@50%)"]
+)
+def test_under_compression_the_servers_control_stays_the_mean_of_the_clients(arm):
+    """Whose fields travel alike, and of which the update alone has a residual."""
+    made = scenario("scaffold", arm=arm, participation={"clients_per_round": 2})
     workload, last = played(made)
-    arrays = workload.state()[1]
-    controls = [torch.tensor(arrays[key]) for key in arrays if "/own/" in key]
-    assert_close(torch.tensor(arrays["server/a/control"]), sum(controls) / 4)
-    assert any(bool(one.any()) for one in controls)
-    # two fields of 30 entries each
-    [size] = set(last.uplink_bytes.values())
+    controls = torch.stack([own["control"] for own in workload.kept.own.values()])
+    assert_close(workload.kept.server["a"]["control"], controls.sum(0) / 4)
+    assert controls.any()
+    assert {name for one in workload.kept.states.values() for name in one.rests} <= {
+        "update"
+    }
     task = workload.task(4, 0)
-    assert size == 2 * workload.tasks.field_bytes(
-        task, task.plan.up["update"], Choice("top-k", 30)
-    )
+    choice = Choice.of(arm).at(30 if arm == "top-k" else 1)
+    size = workload.tasks.field_bytes(task, task.plan.up["update"], choice)
+    assert set(last.uplink_bytes.values()) == {2 * size}
 
 
 def test_a_lost_upload_leaves_the_clients_control_where_it_was():
@@ -59,12 +60,3 @@ def test_a_lost_upload_leaves_the_clients_control_where_it_was():
     after = workload.state()[1]
     same = [key for key in before if not key.startswith("clients/0/rests/update")]
     assert all((after[key] == before[key]).all() for key in same)
-
-
-@pytest.mark.parametrize("arm", ["powersgd(1)", "layers(*weight=qsgd,*bias=top-k@50%)"])
-def test_codecs_that_look_at_layers_find_them_in_both_fields(arm):
-    workload, last = played(scenario("scaffold", arm=arm))
-    task = workload.task(1, 0)
-    update = task.plan.up["update"]
-    size = workload.tasks.field_bytes(task, update, Choice.of(arm).at(1))
-    assert set(last.uplink_bytes.values()) == {2 * size}

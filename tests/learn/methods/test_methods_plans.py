@@ -24,6 +24,13 @@ def describe(where, work):
         yield " ".join(filter(None, words))
 
 
+def describe_compressed(fields):
+    for name, field in fields.items():
+        if field.compressed and name != "update":
+            feedback = "feedback" if field.feedback else "no feedback"
+            yield f"up: {name} compressed with {feedback}"
+
+
 @pytest.mark.parametrize("block", BLOCKS, ids=lambda block: block.partition("\n")[0])
 def test_bytes_and_work(block):
     head, *said = [line for line in block.split("\n") if line[0] != "#"]
@@ -35,6 +42,7 @@ def test_bytes_and_work(block):
     work = host.tasks.server_work(arrived, 1, measured=False)
     assert said == [
         f"{first.downlink_bytes:g} {second.downlink_bytes:g} {up}",
+        *describe_compressed(first.plan.up),
         *describe("1:", first.plan.work),
         *describe("2:", second.plan.work),
         *describe("server:", [one for one in work if one.quantity != "handling"]),

@@ -456,11 +456,14 @@ def explored(world):
     setting = draw_setting(asked, rng)
     try:
         turned = asked.apply(setting)
-    except InputErrors as error:
+        asked.check(turned)
+    except (InputError, InputErrors) as error:
         raise Unfit(str(error)) from None
     run = world.play(turned, time_only=True, source=asked.source)
-    told = play(asked, {"setting": setting, "shown": (1, 1)}, lambda part: None)
-    assert_same(run, told, dict.fromkeys(("rounds", "participations", "links")))
+    question = {"setting": setting, "shown": (1, world.scenario.rounds)}
+    told = play(asked, question, lambda part: None)
+    tables = "rounds", "participations", "spans", "links"
+    assert_same(run, told, dict.fromkeys(tables))
 
 
 # ---- changes whose effect is known ---------------------------------------------------

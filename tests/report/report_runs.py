@@ -2,12 +2,10 @@
 
 `report_run(clients, rounds, …)` opens one, made once.
 
-A plugin and no conftest.py, of which doctest collection bears only one.
+A plugin, which the tests of the browser have, too.
 PYTEST_DONT_REWRITE: it has no assertions, and may have been imported before it is a
 plugin.
 """
-
-from __future__ import annotations
 
 import functools
 

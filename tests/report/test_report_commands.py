@@ -8,8 +8,6 @@ import pytest
 
 from simfed.cli import main
 
-pytest_plugins = ["report_runs"]
-
 
 @pytest.fixture
 def run(report_folder, tmp_path):
@@ -43,7 +41,7 @@ def test_report_writes_one_page_about_one_or_several_runs(
 ):
     monkeypatch.chdir(tmp_path)
     assert main(["report", str(run)]) == 0
-    assert (run / "report.html").stat().st_size > 1e6
+    assert 1e6 < (run / "report.html").stat().st_size < 3e6
     assert main(["report", str(run), str(report_folder(10, 20, 1))]) == 0
     assert "Results, side by side" in (tmp_path / "report.html").read_text()
 
@@ -59,25 +57,22 @@ def test_open_opens_the_page_and_says_where_it_is_when_there_is_no_browser(
 
 
 @pytest.mark.parametrize("command", ["timeline", "report"])
-def test_what_is_no_whole_run_directory_is_one_sentence(run, tmp_path, capsys, command):
-    def said(folder) -> str:
-        assert main([command, str(folder)]) == 2
+def test_what_is_no_whole_run_directory_is_one_sentence(run, capsys, command):
+    def said():
+        assert main([command, str(run)]) == 2
         (line,) = capsys.readouterr().err.strip().splitlines()
         return line
 
-    assert "no such folder" in said(tmp_path / "nothing")
-    (tmp_path / "empty").mkdir()
-    assert "a run directory" in said(tmp_path / "empty")
-    whole = (run / "spans.parquet").read_bytes()
-    (run / "spans.parquet").write_bytes(whole[: len(whole) // 2])
-    assert "spans.parquet: cannot be read" in said(run)
-    (run / "spans.parquet").unlink()
-    assert "spans.parquet" in said(run)
+    spans = run / "spans.parquet"
+    spans.write_bytes(spans.read_bytes()[:1000])
+    assert "spans.parquet: cannot be read" in said()
+    spans.unlink()
+    assert "spans.parquet is missing" in said()
     (run / "manifest.json").write_text('{"format": 1, "sta')
     assert (
         "manifest.json: cannot be read: Unterminated string starting at: line "
         "1 column 15 (char 14), expected a whole"
-    ) in said(run)
+    ) in said()
 
 
 def test_neither_torch_nor_simpy_is_imported(report_folder, tmp_path):

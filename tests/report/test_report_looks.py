@@ -3,8 +3,6 @@
 See `looks.py`.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from pathlib import Path
 

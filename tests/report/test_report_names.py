@@ -12,20 +12,14 @@ from simfed.report.export import write_table
 from simfed.report.style import make_label
 
 
-def test_a_picture_with_control_characters_is_xml(tmp_path):
-    figure = Figure()
-    axes = figure.subplots()
+def test_a_picture_with_control_characters_is_xml_and_ticks_stay_formulas(tmp_path):
+    axes = Figure().subplots()
     axes.set_title("a\x1b[2J\x01b")
-    axes.set_xticks([0, 1], ["x\x0b", "$a$ and \\mu$"])
-    xml.parse(save_picture(figure, tmp_path / "a.svg"))
-
-
-def test_ticks_of_a_logarithm_stay_formulas(tmp_path):
-    figure = Figure()
-    axes = figure.subplots()
     axes.loglog([1, 1000], [1, 1000])
-    save_picture(figure, tmp_path / "a.svg")
-    assert "mathdefault{10" in (tmp_path / "a.svg").read_text()
+    axes.set_yticks([1, 10], ["x\x0b", "$a$ and \\mu$"])
+    path = save_picture(axes.figure, tmp_path / "a.svg")
+    xml.parse(path)
+    assert "mathdefault{10" in path.read_text()
 
 
 def test_a_name_with_an_underscore_stands_in_the_legend():

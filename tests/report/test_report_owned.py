@@ -9,12 +9,15 @@ from simfed.report.owned import (
 
 
 def test_bars_stand_where_there_are_classes_only():
-    rows = [(0, "Ada", 3, []), (1, "Ben", 5, [])]
-    owned = {"clients": 2, "samples": (3, 4, 5), "public": 0, "names": [], "rows": rows}
-    table = build_owned_table("texts", owned)
+    owned = {"clients": 2, "samples": (3, 4, 5), "public": 0, "names": []}
+    rows = [(0, "n" * 20, 3, []), (1, "o" * 21, 5, [])]
+    table = build_owned_table("texts", owned | {"rows": rows})
     assert table.header == ("client", "owner", "samples")
-    assert table.rows == [("0", "Ada", "3"), ("1", "Ben", "5")]
+    assert table.rows[1] == ("1", "o" * 21, "5")
     assert "Bars" not in table.note
+    # a name is cut where it is wider than its column
+    lines = format_owned_lines(owned | {"rows": rows})
+    assert [line.split()[1] for line in lines[-2:]] == ["n" * 20, "o" * 19 + "…"]
     with_classes = owned | {"names": ["a", "b"], "rows": [(0, "Ada", 3, [1, 2])]}
     table = build_owned_table("pictures", with_classes)
     assert table.header[-1] == "classes a … b"
@@ -22,21 +25,11 @@ def test_bars_stand_where_there_are_classes_only():
     assert table.note.endswith("Bars are classes beside the client's largest one.")
 
 
-def test_a_name_is_cut_where_it_is_wider_than_its_column():
-    owned = {"clients": 2, "samples": (3, 4, 5), "public": 0, "names": []}
-    names = ["n" * 20, "o" * 21]
-    lines = format_owned_lines(
-        {**owned, "rows": [(k, name, 3, []) for k, name in enumerate(names)]}
-    )
-    assert [line.split()[1] for line in lines[-2:]] == ["n" * 20, "o" * 19 + "…"]
-
-
 def test_the_balance_of_labels_is_told_in_eighty_columns():
     assert format_label_lines([("a", 5, 1), ("b", 5, 2)]) == [
         "labels: 2, each of 5 training samples"
     ]
-    many = [(f"class-{k}", k * k, 1) for k in range(40)]
-    lines = format_label_lines(many)
+    lines = format_label_lines([(f"class-{k}", k * k, 1) for k in range(40)])
     assert max(map(len, lines)) <= 80
     text = " ".join(line.strip() for line in lines)
     assert text.startswith("labels: class-39: 1,521 (7.41 %), class-38: 1,444 (7.03 %)")

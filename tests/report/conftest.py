@@ -1,0 +1,3 @@
+"""For the tests of reports."""
+
+from report_runs import report_folder, report_run  # noqa: F401

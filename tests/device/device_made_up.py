@@ -54,35 +54,13 @@ def measured_table(
     )
 
 
-def write_csv(path, table):
-    """The table as a CSV file."""
+def write_csv(path, table, slower=1):
+    """The table as a CSV file, of a device so many times slower."""
+    names = ["quantity", "model", "strategy", "session", "seconds", "k", "samples"]
     with open(path, "w", newline="") as file:
         writer = csv.writer(file)
-        writer.writerow(
-            [
-                "session",
-                "quantity",
-                "model",
-                "strategy",
-                "k",
-                "samples",
-                "seconds",
-                "threads",
-            ]
-        )
+        writer.writerow([*names, "threads"])
         for row in table.rows:
-            quantity, model, strategy = row.key
-            k, samples = ("", row.size) if quantity == "training" else (row.size, "")
-            writer.writerow(
-                [
-                    row.session,
-                    quantity,
-                    model,
-                    strategy,
-                    k,
-                    samples,
-                    row.seconds,
-                    1,
-                ]
-            )
+            sizes = ("", row.size) if row.key[0] == "training" else (row.size, "")
+            writer.writerow([*row.key, row.session, slower * row.seconds, *sizes, 1])
     return path

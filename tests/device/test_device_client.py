@@ -25,21 +25,25 @@ def device_of(profile, client=0, seed=0, **keys):
     return build_processor(spec, profile, streams).client(streams, client)
 
 
-def seconds_of(profile, quantity, *, seed=0, client=0, spec=(), **call):
-    device = device_of(profile, client, seed, **dict(spec))
+def seconds_of(device, quantity, **call):
     return device.processor.nominal_s(quantity, **call)
+
+
+def draw(device, count=4000):
+    return [
+        device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(count)
+    ]
 
 
 STEP = {"model": "lenet5", "batch": 32}
 TOP_K = {"model": "lenet5", "strategy": "top-k", "k": 1000}
 
 
-def test_a_device_takes_nominal_seconds_over_its_speed_exactly(profile):
-    half = device_of(profile, speed=0.5)
-    assert half.duration_s(3.0, 0.0, round=1, phase="training") == 6.0
-    nominal_s = seconds_of(profile, "compression", **TOP_K)
-    exact = device_of(profile).duration_s(nominal_s, 1e6, round=1, phase="compression")
-    assert exact == 6.1e-7
+def test_seconds_are_exact_whenever_work_begins(profile):
+    device = device_of(profile)
+    nominal_s = seconds_of(device, "compression", **TOP_K)
+    taken_s = device.duration_s(nominal_s, 1e6, round=1, phase="compression")
+    assert taken_s == 6.1e-7
 
 
 def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
@@ -59,10 +63,7 @@ def test_noise_hangs_on_client_round_and_phase_and_on_nothing_else(profile):
 
 
 def test_noise_has_mean_1_and_the_asked_for_spread(profile):
-    device = device_of(profile, seed=5, noise={"cv": 0.3})
-    draws = [
-        device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)
-    ]
+    draws = draw(device_of(profile, seed=5, noise={"cv": 0.3}))
     # mean of 4,000 draws with sd 0.3: standard error 0.0047; 4 of them, two-sided p =
     # 6e-5
     assert np.mean(draws) == pytest.approx(1.0, abs=4 * 0.3 / math.sqrt(4000))
@@ -70,22 +71,21 @@ def test_noise_has_mean_1_and_the_asked_for_spread(profile):
 
 
 def test_an_assumption_stands_in_for_what_the_profile_lacks_and_is_not_scaled(profile):
-    said = {
-        "assume": {"inference": "0 s", "training": "2 s", "compression": "1 s"},
-        "scale": {"handling": 2},
-    }
+    said = {"inference": "0 s", "training": "2 s", "compression": "1 s"}
+    device = device_of(profile, assume=said, scale={"handling": 2})
     for quantity, call, seconds in (
         ("inference", {"model": "lenet5", "samples": 10}, 0.0),
         ("training", STEP, 2.0),
         ("compression", TOP_K, 1.0),
         ("compression", {**TOP_K, "strategy": "dense"}, 0.0),
     ):
-        assert seconds_of(profile, quantity, spec=said, **call) == seconds
+        assert seconds_of(device, quantity, **call) == seconds
     with pytest.raises(InputError, match="decompression"):
-        seconds_of(profile, "decompression", spec=said, **TOP_K)
-    scaled = {"scale": {"compression": 1000}, "assume": {"training": "1 s"}}
-    assert seconds_of(profile, "compression", spec=scaled, **TOP_K) == 1000 * 6.1e-7
-    assert seconds_of(profile, "training", spec=scaled, **STEP) == 1.0
+        seconds_of(device, "decompression", **TOP_K)
+    scale, said = {"compression": 1000}, {"training": "1 s"}
+    device = device_of(profile, scale=scale, assume=said)
+    assert seconds_of(device, "compression", **TOP_K) == 1000 * 6.1e-7
+    assert seconds_of(device, "training", **STEP) == 1.0
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,8 @@ def law(tmp_path):
 
 def test_uncertain_constants_are_drawn_once_per_run_and_shared_by_all_clients(law):
     def step_s(seed, client):
-        call = {"model": "m", "batch": 32, "spec": {"uncertainty": True}}
-        return seconds_of(law, "training", seed=seed, client=client, **call)
+        device = device_of(law, client, seed, uncertainty=True)
+        return seconds_of(device, "training", model="m", batch=32)
 
     assert step_s(0, 0) == step_s(0, 5) != step_s(1, 0)
     draws = np.array([step_s(seed, 0) for seed in range(600)])
@@ -153,23 +153,21 @@ def test_uncertain_constants_are_drawn_once_per_run_and_shared_by_all_clients(la
 
 
 def test_all_rows_of_a_kind_of_work_move_together_and_written_times_stay(law):
-    drawn = {"seed": 3, "spec": {"uncertainty": True}, "model": "m"}
+    device = device_of(law, seed=3, uncertainty=True)
     one, two = (
-        seconds_of(law, "compression", strategy="top-k", k=k, **drawn)
+        seconds_of(device, "compression", model="m", strategy="top-k", k=k)
         for k in (100, 200)
     )
     assert one != 1e-3
     assert two == pytest.approx(2 * one)
-    assert seconds_of(law, "inference", samples=3, **drawn) == 0.0
+    assert seconds_of(device, "inference", model="m", samples=3) == 0.0
     with pytest.raises(InputError, match="a profile that states its uncertainty"):
-        seconds_of(law, "training", **{**drawn, "model": "plain"}, batch=32)
+        seconds_of(device, "training", model="plain", batch=32)
 
 
 def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(law):
     device = device_of(law, noise={"kind": "measured"})
-    draws = [
-        device.duration_s(1.0, 0.0, round=r, phase="training") for r in range(4000)
-    ]
+    draws = draw(device)
     assert np.median(draws) == pytest.approx(1.0, abs=0.02)
     assert np.mean(draws) == pytest.approx(law.noise["training"].mean(), rel=0.05)
     with pytest.raises(InputError, match="noise"):
@@ -179,9 +177,8 @@ def test_measured_noise_is_the_profiles_and_missing_for_what_was_not_measured(la
 def test_the_documented_device_is_understood():
     text = (Path(__file__).parents[2] / "docs" / "calibration.md").read_text()
     block = re.search(r"```yaml\n(device:.*?)```", text, re.DOTALL)[1]
-    shape = validate_as(
-        DeviceSpec, yaml.safe_load(block)["device"], source="docs", folder=Path()
-    )
+    plain = yaml.safe_load(block)["device"]
+    shape = validate_as(DeviceSpec, plain, source="docs", folder=Path())
     certain = shape.model_copy(update={"uncertainty": False})
     processor = build_processor(certain, load_profile("x86-2core-vm"))
     assert processor.regimes.speed == pytest.approx(0.5 * 3.4)

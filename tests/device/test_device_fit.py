@@ -2,14 +2,12 @@
 told apart.
 """
 
-import itertools
 import math
 
 import numpy as np
 import pytest
 from device_made_up import WORK, measured_table
 
-from simfed import InputError
 from simfed.calibrate import compare, fit_profile, format_profile
 from simfed.calibrate.fit import FitSample, choose_law, fit_law
 from simfed.calibrate.spread import (
@@ -53,13 +51,12 @@ TRUTH = {
 
 
 def sample(law, noise_sd=0.0, rng=None, repeats=1, one_model=False):
-    part = slice(0, len(K)) if one_model else slice(None)
-    size = {name: np.tile(x[part], repeats) for name, x in SIZES.items()}
-    seconds = LAWS[law].seconds(TRUTH[law], size) * np.ones_like(size["k"])
+    points = len(K) if one_model else 4 * len(K)
+    size = {name: np.tile(x[:points], repeats) for name, x in SIZES.items()}
+    seconds = LAWS[law].seconds(TRUTH[law], size) * np.ones(points * repeats)
     if noise_sd:
         seconds = seconds * np.exp(noise_sd * rng.standard_normal(len(seconds)))
-    group = np.tile(np.arange(len(seconds) // repeats), repeats)
-    session = np.repeat(np.arange(repeats), len(seconds) // repeats)
+    session, group = np.divmod(np.arange(len(seconds)), points)
     return FitSample(size, seconds, group, session)
 
 
@@ -91,48 +88,29 @@ def test_leaving_sizes_out_finds_the_true_law(names, law):
 
 
 def test_terms_are_never_negative():
-    data = FitSample(
-        {"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), np.arange(4), np.zeros(4, int)
-    )
+    at, once = np.arange(4), np.zeros(4, int)
+    data = FitSample({"k": K[:4]}, np.array([1e-6, 4e-6, 2e-5, 1e-4]), at, once)
     assert min(fit_law(LAWS["affine-k"], data).values()) >= 0.0
 
 
-def test_three_points_are_fitted_by_their_largest_relative_error():
-    # 4, 5 and 20 at 1, 5 and 20: no affine law does better than 19.15 % at all three
-    data = FitSample(
-        {"k": np.array([1.0, 5.0, 20.0])},
-        np.array([4.0, 5.0, 20.0]),
-        np.arange(3),
-        np.zeros(3, int),
-    )
-    errors = np.abs(
-        LAWS["affine-k"].seconds(fit_law(LAWS["affine-k"], data), data.size)
-        / data.seconds
-        - 1
-    )
-    assert errors == pytest.approx(np.full(3, 0.1915), abs=1e-4)
-
-
 def test_intervals_hold_new_medians_as_often_as_they_say():
-    sessions, session_sd, rng = 3, 0.06, np.random.default_rng(11)
-    law, new_sizes = LAWS["affine-k"], {"k": np.array([200.0, 2000.0, 20_000.0])}
-    truth = law.seconds(TRUTH["affine-k"], new_sizes)
+    law, rng = LAWS["affine-k"], np.random.default_rng(11)
+    sizes = {"k": np.array([200.0, 2000.0, 20_000.0])}
+    truth = law.seconds(TRUTH["affine-k"], sizes)
     inside, shares = [], []
     for _ in range(80):
-        # the last is a process of its own
-        moved = session_sd * rng.standard_normal(sessions + 1)
+        # of three sessions, and of a process of its own
+        moved = 0.06 * rng.standard_normal(4)
         curves = []
         for _ in range(3):
-            data = sample("affine-k", 0.04, rng, repeats=sessions, one_model=True)
+            data = sample("affine-k", 0.04, rng, repeats=3, one_model=True)
             data.seconds[:] *= np.exp(moved[data.session])
-            curves.append(data)
-        fits = [(choose_law(["affine-k"], data), data) for data in curves]
-        typical = estimate_typical_variance(fits)
-        first, data = fits[0]
-        spread = estimate_spread(first, data, typical)
+            curves.append((choose_law(["affine-k"], data), data))
+        typical = estimate_typical_variance(curves)
+        first, data = curves[0]
         new = truth * np.exp(0.04 * rng.standard_normal(3) + moved[-1])
-        off = np.abs(np.log(new / law.seconds(first.parameters, new_sizes)))
-        inside += list(off <= QUANTILE * spread)
+        off = np.abs(np.log(new / law.seconds(first.parameters, sizes)))
+        inside += list(off <= QUANTILE * estimate_spread(first, data, typical))
         shares.append(estimate_coverage(first, data, typical))
     # 240 medians in threes that share a fit and a session: two to four times the
     # binomial variance
@@ -175,18 +153,17 @@ def test_stragglers_are_recovered(truth):
 def stretches(
     rng, steps, *, starting_s=2e-3, step_s=1e-3, shared=0.03, own=0.15, rows=200
 ):
-    """Rows of so many steps in a row, with scatter they share and scatter of each."""
-    lines = []
-    for _ in range(rows):
-        each = step_s * np.exp(own * rng.standard_normal(steps))
-        whole_s = (starting_s + each.sum()) * np.exp(shared * rng.standard_normal())
-        lines.append(f"training,lenet5,32,{steps},{float(whole_s / steps)!r}")
-    return lines
+    """Seconds a step in rows of so many, with scatter they share and of each."""
+    drawn = rng.standard_normal((rows, steps + 1))
+    each = step_s * np.exp(own * drawn[:, :-1])
+    return (starting_s + each.sum(axis=1)) * np.exp(shared * drawn[:, -1]) / steps
 
 
-def read_stretches(tmp_path, *parts):
+def read_stretches(tmp_path, seconds_by_steps):
     path = tmp_path / "stretches.csv"
-    lines = ["quantity,model,batch_size,steps,seconds", *itertools.chain(*parts)]
+    lines = ["quantity,model,batch_size,steps,seconds"]
+    for steps, seconds in seconds_by_steps.items():
+        lines += [f"training,lenet5,32,{steps},{each!r}" for each in seconds.tolist()]
     path.write_text("\n".join(lines) + "\n")
     return read_table([path])
 
@@ -194,40 +171,34 @@ def read_stretches(tmp_path, *parts):
 def test_stretches_tell_steps_from_their_beginning_and_whose_scatter_it_is(tmp_path):
     """Two lengths are fitted; the time and the scatter of a third are told."""
     rng = np.random.default_rng(5)
-    table = read_stretches(tmp_path, stretches(rng, 3), stretches(rng, 20))
+    table = read_stretches(tmp_path, {n: stretches(rng, n) for n in (3, 20)})
     document = fit_profile(table, kind="table", name="stretches").document
     path = tmp_path / "stretches.yaml"
     path.write_text(format_profile(document))
     profile = load_profile(path)
-    assert profile.seconds("starting", model="lenet5", samples=1) == pytest.approx(
-        2e-3, rel=0.1
-    )
-    assert profile.seconds("training", model="lenet5", batch=32) == pytest.approx(
-        1e-3, rel=0.03
-    )
+    starting_s = profile.seconds("starting", model="lenet5", samples=1)
+    assert starting_s == pytest.approx(2e-3, rel=0.1)
+    step_s = profile.seconds("training", model="lenet5", batch=32)
+    assert step_s == pytest.approx(1e-3, rel=0.03)
     noise = profile.noise["training"]
     # each step's own is diluted by the beginning, which has none, most where steps are
     # few
     assert noise.log_sd == pytest.approx(0.03, abs=0.015)
     assert 0.06 < noise.per_step < 0.15
-    third = np.array([float(row.rpartition(",")[2]) for row in stretches(rng, 10)]) * 10
-    processor = build_processor(
-        DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}}),
-        profile,
-    )
+    third = 10 * stretches(rng, 10)
+    device = DeviceSpec.model_validate({"profile": "p", "noise": {"kind": "measured"}})
+    processor = build_processor(device, profile)
     whole_s = processor.stretch_s(Work("training", "lenet5", 32, times=10.0))
     assert whole_s == pytest.approx(np.median(third), rel=0.03)
     assert noise.sd_of(10) == pytest.approx(np.std(np.log(third)), rel=0.3)
     check = compare(profile, table)
     assert max(abs(point.error) for point in check.points) < 0.05
-    assert (
-        compare(profile, read_stretches(tmp_path, stretches(rng, 10))).median_error
-        < 0.03
-    )
+    others = read_stretches(tmp_path, {10: stretches(rng, 10)})
+    assert compare(profile, others).median_error < 0.03
 
 
 def test_one_length_cannot_tell_and_nothing_is_changed(tmp_path):
-    table = read_stretches(tmp_path, stretches(np.random.default_rng(5), 3))
+    table = read_stretches(tmp_path, {3: stretches(np.random.default_rng(5), 3)})
     assert add_starts(table) == table
     document = fit_profile(table, kind="table", name="stretches").document
     assert "starting" not in document
@@ -247,8 +218,7 @@ def fitted(tmp_path_factory):
 def test_a_fitted_profile_is_read_back_and_predicts_the_truth(fitted):
     calibration, path = fitted
     profile = load_profile(path)
-    assert calibration.recommended == "law"
-    assert profile.kind == "law"
+    assert calibration.recommended == profile.kind == "law"
     seconds = profile.seconds("training", model="middle", batch=24)
     assert seconds == pytest.approx(4e-4 + 1e-10 * 2.4e7 * 24, rel=0.05)
     seconds = profile.seconds("compression", model="large", strategy="top-k", k=300)
@@ -267,99 +237,79 @@ def test_a_model_that_was_not_measured_is_estimated_with_its_error_and_a_warning
     assert seconds == pytest.approx(4e-4 + 1e-10 * 9e7 * 32, rel=0.1)
     seconds = profile.seconds("compression", model="new", strategy="top-k", k=1000)
     assert seconds == pytest.approx(1e-5 + 2e-9 * 3e5 + 5e-9 * 1000, rel=0.1)
-    assert (
-        "training of new was not measured; estimated as a + b·flops, typical error"
-        in profile.warnings[0]
-    )
+    estimated = "training of new was not measured; estimated as a + b·flops, typical er"
+    assert estimated in profile.warnings[0]
     assert len(profile.warnings) == 2
 
 
-def test_a_fitted_profile_holds_on_another_session_and_not_on_a_slower_device(fitted):
-    profile = load_profile(fitted[1])
+def test_a_fitted_profile_holds_on_another_session(fitted):
     other = measured_table(np.random.default_rng(99), sessions=1)
-    check = compare(profile, other)
+    check = compare(load_profile(fitted[1]), other)
     assert check.median_error < 0.05
     assert check.coverage >= 0.8
-    assert check.verdict.startswith("The profile holds")
-    slow = MeasuredRows(
-        tuple(Row(r.key, r.size, 2 * r.seconds, r.session, "", 0) for r in other.rows),
-        other.files,
-    )
-    assert compare(profile, slow).median_error == pytest.approx(0.5, abs=0.05)
-    assert "does not describe" in compare(profile, slow).verdict
 
 
 def test_a_table_profile_keeps_the_medians_and_knows_how_sessions_differ():
-    calibration = fit_profile(
-        measured_table(np.random.default_rng(5)), kind="table", name="t", models=WORK
-    )
-    assert calibration.document["kind"] == "table"
-    assert set(calibration.document["training"]["small"]) == {4, 16, 32, 64}
+    table = measured_table(np.random.default_rng(5))
+    document = fit_profile(table, kind="table", name="t", models=WORK).document
+    assert document["kind"] == "table"
+    assert set(document["training"]["small"]) == {4, 16, 32, 64}
     # two sessions with sd 0.02 and medians of 8 with sd 0.04·1.25/√8, for a new one
     # √(3/2) of it
     expected = math.sqrt(1.5 * (0.02**2 + (1.25 * 0.04) ** 2 / 8))
-    assert calibration.document["uncertainty"]["training"] == pytest.approx(
-        expected, rel=0.6
-    )
+    assert document["uncertainty"]["training"] == pytest.approx(expected, rel=0.6)
 
 
-def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended():
-    rows = [
-        Row(("compression", "m", "top-k"), k, t, "", "", 0)
-        for k, t in ((1e5, 4e-5), (5e5, 5e-5), (2e6, 2e-4))
-    ]
-    calibration = fit_profile(MeasuredRows(tuple(rows), ()), name="x")
-    assert calibration.curves[0].candidate.worst == pytest.approx(0.1915, abs=1e-3)
-    assert calibration.recommended == "table"
-
-
-def table_of(rows_by_size, *, quantity="training"):
-    """One session of one model: size → seconds of its rows."""
-    key = (quantity, "m", "")
+def fit_rows(rows_by_size, *key):
+    """The fit of one session of one model: size → seconds of its rows."""
     rows = [
         Row(key, float(x), t, "", "", 0)
         for x, times in rows_by_size.items()
         for t in times
     ]
-    return MeasuredRows(tuple(rows), ())
+    return fit_profile(MeasuredRows(tuple(rows), ()), name="x")
+
+
+def test_a_law_that_misses_its_own_points_is_reported_and_the_table_recommended():
+    # 4, 5 and 20 at 1, 5 and 20: no affine law does better than 19.15 % at all three
+    points = {1e5: [4e-5], 5e5: [5e-5], 2e6: [2e-4]}
+    calibration = fit_rows(points, "compression", "m", "top-k")
+    assert calibration.curves[0].candidate.worst == pytest.approx(0.1915, abs=1e-3)
+    assert calibration.recommended == "table"
 
 
 def test_an_error_that_cannot_be_known_is_said_and_the_table_recommended():
     times = {8: [0.08] * 20, 32: [0.32] * 20}
-    two = fit_profile(table_of(times), name="x")
-    assert two.recommended == "table"  # though the law goes through both
-    assert any(
-        "training m cannot be known: with 2 sizes none can be left" in n
-        for n in two.notes
-    )
     four = times | {16: [0.16] * 20, 64: [0.64] * 20}
-    assert fit_profile(table_of(four), name="x").recommended == "law"
-    seldom = fit_profile(table_of(four | {64: [0.64]}), name="x")
-    assert seldom.recommended == "table"
-    assert any(
-        "a size was measured once, and fewer than 3 tell nothing" in n
-        for n in seldom.notes
-    )
+    assert fit_rows(four, "training", "m", "").recommended == "law"
+    for unknown, said in (
+        # though the law goes through both
+        (times, "training m cannot be known: with 2 sizes none can be left"),
+        (
+            four | {64: [0.64]},
+            "a size was measured once, and fewer than 3 tell nothing",
+        ),
+    ):
+        calibration = fit_rows(unknown, "training", "m", "")
+        assert calibration.recommended == "table"
+        assert said in " ".join(calibration.notes)
 
 
 def test_it_is_said_how_many_repeats_noise_takes():
     def noise(repeats, sizes):
         rows = {x: [0.01 * x] * repeats for x in sizes}
-        calibration = fit_profile(table_of(rows), name="x")
-        return calibration.document.get("noise"), [
-            n for n in calibration.notes if "noise" in n
-        ]
+        calibration = fit_rows(rows, "training", "m", "")
+        notes = [note for note in calibration.notes if "noise" in note]
+        return calibration.document.get("noise"), notes
 
     fitted, notes = noise(5, (8, 16, 32, 64))
     assert set(fitted) == {"training"}
     assert notes == []
+    needs = "needs 20 rows of a kind of work, of sizes repeated at least 5 times"
     for repeats, sizes, counted in ((5, (8, 16, 32), 15), (4, range(1, 30), 0)):
         fitted, notes = noise(repeats, sizes)
         assert fitted is None
-        assert (
-            "needs 20 rows of a kind of work, of sizes repeated at least 5 times"
-            in notes[0]
-        )
+        assert needs in notes[0]
         assert f"training has {counted}; --repeat 20 is always enough" in notes[0]
     assert noise(20, (8,))[1] == []
 
@@ -378,32 +328,16 @@ def test_it_is_said_why_rows_were_dropped_and_of_what(tmp_path):
     assert "column `preempted`" in note
 
 
-def test_noise_that_no_law_describes_is_kept_as_quantiles(tmp_path):
+def test_noise_that_no_law_describes_is_kept_as_quantiles():
     """Work under a quota: it passes at once, or waits for some of the next period."""
     rng = np.random.default_rng(4)
     factors = np.where(rng.random(400) < 0.45, 0.1, rng.uniform(0.7, 2.5, 400))
-    law = fit_noise(factors / np.median(factors))
+    factors /= np.median(factors)
+    law = fit_noise(factors)
     assert law.quantiles
-    assert law.mean() == pytest.approx(np.mean(factors / np.median(factors)), rel=0.05)
+    assert law.mean() == pytest.approx(np.mean(factors), rel=0.05)
     draws = [law.factor(np.random.default_rng(i)) for i in range(2000)]
     assert np.mean(draws) == pytest.approx(law.mean(), rel=0.05)
     assert max(draws) <= law.quantiles[-1]
     again = Measured.read(law.written(), "noise")
     assert again.quantiles == pytest.approx(law.quantiles, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    "node",
-    [
-        {"quantiles": [1.0]},
-        {"quantiles": [2.0, 1.0]},
-        {"quantiles": [0.0, 1.0]},
-        {"quantiles": [1.0, True]},
-        {"quantiles": [1.0, 2.0], "log_sd": 0.1},
-        {"quantiles": 3},
-    ],
-    ids=str,
-)
-def test_quantiles_that_are_none_are_refused(node):
-    with pytest.raises(InputError, match="at least two numbers above 0, ascending"):
-        Measured.read(node, "noise")

@@ -3,8 +3,6 @@
 Other samples and classes follow FLOPs, d and K.
 """
 
-import json
-import math
 import re
 from pathlib import Path
 
@@ -12,6 +10,7 @@ import numpy as np
 import pytest
 import yaml
 from typer.testing import CliRunner
+from worlds import TINY, change
 
 import simfed
 from simfed import InputError
@@ -42,18 +41,18 @@ losses: {net: {1: 1 s}}
 auxiliary: {part/net: {1: 1 s}}
 compression: {net: {top-k: {10: 1 s, 100: 1 s}, qsgd: {1000: 1 s}}}
 """
-SIZES = {"training": "batch", "private": "batch"}
-# of work three times (forward), five times (backward), seven times (d) the measured
-COUNTS = {
-    "training": 5,
-    "private": 5,
-    "inference": 3,
-    "distillation": 5,
-    "evaluation": 3,
-    "starting": 5,
-    "handling": 7,
-    "losses": 1,
-}
+# of work three times (forward), five times (backward), seven times (d) the measured:
+# the measured size, and how many times as long it takes
+COUNTS = [
+    ("training", 8, 5),
+    ("private", 8, 5),
+    ("inference", 64, 3),
+    ("distillation", 64, 5),
+    ("evaluation", 64, 3),
+    ("starting", 1, 5),
+    ("handling", 1, 7),
+    ("losses", 1, 1),
+]
 
 
 @pytest.fixture
@@ -63,33 +62,28 @@ def made_up(tmp_path):
     return path
 
 
-def take(profile, quantity, size, model="net", **more):
-    return profile.seconds(
-        quantity, model=model, **{SIZES.get(quantity, "samples"): size}, **more
-    )
+def take(profile, quantity, size, model="net"):
+    name = "batch" if quantity in ("training", "private") else "samples"
+    return profile.seconds(quantity, model=model, **{name: size})
 
 
 def compress(profile, k, strategy="top-k", model="net", **more):
     return profile.seconds("compression", model=model, strategy=strategy, k=k, **more)
 
 
-def at(path, *work):
-    """The profile in a file, for `net` of other sizes than it was measured on."""
+def at(path, d=1000, forward=100, train=300, side=32, classes=10):
+    """The profile in a file, for `net` of these sizes, by default those measured."""
     profile = load_profile(path)
-    profile.models["net"] = ModelWork(*work)
+    profile.models["net"] = ModelWork(d, forward, train, (3, side, side), classes)
     return profile
 
 
-@pytest.mark.parametrize("quantity", COUNTS)
-def test_each_kind_of_work_follows_its_own_count(made_up, quantity):
-    sizes = {"training": 8, "starting": 1, "handling": 1, "losses": 1}
-    size = sizes.get(quantity, 64)
-    measured = at(made_up, 1000, 100, 300, (3, 32, 32), 10)
-    other = at(made_up, 7000, 300, 1500, (3, 64, 64), 10)
-    seconds = take(measured, quantity, size)
-    assert take(other, quantity, size) == pytest.approx(
-        COUNTS[quantity] * seconds, rel=1e-12
-    )
+@pytest.mark.parametrize(("quantity", "size", "times"), COUNTS)
+def test_each_kind_of_work_follows_its_own_count(made_up, quantity, size, times):
+    measured = at(made_up)
+    other = at(made_up, 7000, 300, 1500, 64)
+    seconds = times * take(measured, quantity, size)
+    assert take(other, quantity, size) == pytest.approx(seconds, rel=1e-12)
     named = [w for w in other.warnings if "3×32×32" in w and "3×64×64" in w]
     assert len(named) == (quantity != "losses")
     assert not [w for w in measured.warnings if "×" in w]
@@ -103,7 +97,7 @@ def test_auxiliary_work_follows_the_flops_that_its_name_leaves_out(made_up):
 
 
 def test_one_warning_names_both_for_all_work_of_a_model(made_up):
-    profile = at(made_up, 7000, 300, 1500, (3, 64, 64), 62)
+    profile = at(made_up, 7000, 300, 1500, 64, 62)
     take(profile, "training", 8), take(profile, "training", 16), compress(profile, 50)
     assert profile.warnings == [
         "device profile made-up: net was measured on 3×32×32 samples, 10 classes, d = "
@@ -112,32 +106,37 @@ def test_one_warning_names_both_for_all_work_of_a_model(made_up):
     ]
 
 
-def test_without_a_law_a_codec_takes_the_time_at_its_share_of_entries(tmp_path):
-    path = tmp_path / "p.yaml"  # truth: 1 ms per entry scanned, 2 ms per entry kept
-    rows = {k: f"{1000 + 2 * k} ms" for k in (10, 50, 100, 200)}
-    text = {**yaml.safe_load(MADE_UP), "compression": {"net": {"top-k": rows}}}
+def written(path, **curves):
+    """The profile with other times of `net`."""
+    text = yaml.safe_load(MADE_UP)
+    for quantity, times in curves.items():
+        text[quantity]["net"] = times
     path.write_text(yaml.safe_dump(text))
-    profile = at(path, 4000, 100, 300, (3, 32, 32), 10)
+    return path
+
+
+def test_without_a_law_a_codec_takes_the_time_at_its_share_of_entries(made_up):
+    # truth: 1 ms per entry scanned, 2 ms per entry kept
+    rows = {k: f"{1000 + 2 * k} ms" for k in (10, 50, 100, 200)}
+    path = written(made_up, compression={"top-k": rows})
+    profile = at(path, 4000)
     for k in (40, 200, 800):
         assert compress(profile, k) == pytest.approx(4 + 2e-3 * k, rel=1e-12)
 
 
-def test_with_a_law_in_d_and_k_a_codec_follows_it_from_the_measured_row(tmp_path):
-    path = tmp_path / "p.yaml"
+def test_with_a_law_in_d_and_k_a_codec_follows_it_from_the_measured_row(made_up):
     law = {"law": "affine-d-k", "parameters": {"a": 0.5, "b": 2e-3, "c": 1e-3}}
     rows = {k: f"{2 * (1500 + 2 * k)} ms" for k in (10, 100)}  # twice the law
-    text = {
-        **yaml.safe_load(MADE_UP),
-        "compression": {"net": {"top-k": rows}, "any": {"top-k": law}},
-    }
-    path.write_text(yaml.safe_dump(text))
-    profile = at(path, 4000, 100, 300, (3, 32, 32), 10)
+    text = yaml.safe_load(MADE_UP)
+    text["compression"] = {"net": {"top-k": rows}, "any": {"top-k": law}}
+    made_up.write_text(yaml.safe_dump(text))
+    profile = at(made_up, 4000)
     for k in (1, 10, 100, 3000):
         assert compress(profile, k) == pytest.approx(2 * (4.5 + 2e-3 * k), rel=1e-12)
 
 
 def test_a_value_codec_goes_by_d_once(made_up):
-    profile = at(made_up, 4000, 100, 300, (3, 32, 32), 10)
+    profile = at(made_up, 4000)
     assert compress(profile, 17, "qsgd") == pytest.approx(4, rel=1e-12)
     assert compress(profile, 17, "qsgd", entries=500) == pytest.approx(0.5, rel=1e-12)
     # behind a selection it reads K entries, whatever d is
@@ -146,7 +145,7 @@ def test_a_value_codec_goes_by_d_once(made_up):
 
 
 def test_what_is_compressed_may_be_less_than_the_model(made_up):
-    profile = at(made_up, 1000, 100, 300, (3, 32, 32), 10)
+    profile = at(made_up)
     assert compress(profile, 50) == 1
     assert compress(profile, 5, entries=100) == pytest.approx(0.1)
     assert compress(profile, 50, entries=1000) == 1
@@ -155,17 +154,14 @@ def test_what_is_compressed_may_be_less_than_the_model(made_up):
     assert "d = 100" in warning
 
 
-def test_laws_that_count_flops_or_d_are_not_scaled_twice(tmp_path):
-    path = tmp_path / "p.yaml"
-    text = yaml.safe_load(MADE_UP)
-    text["training"]["net"] = {"law": "affine-flops", "parameters": {"a": 0, "b": 1e-3}}
-    text["inference"]["net"] = {"law": "affine-samples", "parameters": {"a": 1, "b": 1}}
-    text["compression"]["net"]["top-k"] = {
-        "law": "d-log-k",
-        "parameters": {"a": 0, "b": 1},
-    }
-    path.write_text(yaml.safe_dump(text))
-    profile = at(path, 2000, 300, 600, (3, 64, 64), 10)
+def test_laws_that_count_flops_or_d_are_not_scaled_twice(made_up):
+    path = written(
+        made_up,
+        training={"law": "affine-flops", "parameters": {"a": 0, "b": 1e-3}},
+        inference={"law": "affine-samples", "parameters": {"a": 1, "b": 1}},
+        compression={"top-k": {"law": "d-log-k", "parameters": {"a": 0, "b": 1}}},
+    )
+    profile = at(path, 2000, 300, 600, 64)
     assert take(profile, "training", 8) == pytest.approx(8 * 600 * 1e-3)
     assert take(profile, "inference", 9) == pytest.approx(3 * 10)
     assert compress(profile, 3) == pytest.approx(2000 * 2)
@@ -174,7 +170,7 @@ def test_laws_that_count_flops_or_d_are_not_scaled_twice(tmp_path):
 def test_rows_of_unknown_shape_are_taken_with_a_warning(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text("{kind: table, training: {net: {8: 1 s}}, inference: {net: 1 s}}")
-    profile = at(path, 7000, 300, 1500, (3, 64, 64), 10)
+    profile = at(path, 7000, 300, 1500, 64)
     assert take(profile, "inference", 8) == 1
     assert profile.warnings == []  # a person said so
     assert take(profile, "training", 8) == 1
@@ -200,129 +196,86 @@ def test_rows_of_unknown_shape_are_taken_with_a_warning(tmp_path):
 )
 def test_shipped_profiles_have_the_shapes_of_their_tables(profile, tables):
     works = find_works(read_table([CALIBRATION / name for name in tables]))
-    measured_on = load_profile(profile).measured_on
-    names = {model for _, model, _ in load_profile(profile).curves if model != "any"}
-    assert set(measured_on) == names
-    assert measured_on == {name: works[name] for name in measured_on}
-
-
-@pytest.mark.parametrize("model", ["lenet5", "resnet18"])
-@pytest.mark.parametrize("profile", ["x86-2core-vm", "rtx3090-ryzen4800h"])
-def test_the_sources_own_data_sets_take_its_rows(profile, model):
-    dataset, k = ("mnist", 1000) if model == "lenet5" else ("cifar10", 100_000)
-    loaded, plain = load_profile(profile), load_profile(profile)
-    loaded.models[model] = ModelWork.of(facts(model, dataset))
-    assert take(loaded, "training", 32, model) == take(plain, "training", 32, model)
-    assert compress(loaded, k, model=model) == compress(plain, k, model=model)
-    assert loaded.warnings == []
+    loaded = load_profile(profile)
+    names = {model for _, model, _ in loaded.curves if model != "any"}
+    assert loaded.measured_on == {name: works[name] for name in names}
 
 
 # ---- measuring, fitting, checking ----------------------------------------------------
 
 
 def write_rows(path, *rows):
-    path.write_text(
-        "dataset,model,batch_size,seconds\n" + "".join(f"{row}\n" for row in rows)
-    )
+    path.write_text("\n".join(["dataset,model,batch_size,seconds", *rows]))
     return path
 
 
 def call(app, *arguments):
-    return CliRunner().invoke(app, [str(a) for a in arguments])
+    """What it says, in one line, or its error."""
+    done = CliRunner().invoke(app, [str(a) for a in arguments])
+    return " ".join(str(done.exception or done.output).split())
 
 
-def test_fit_writes_what_was_measured_and_a_text_half_as_long_takes_half(tmp_path):
-    rows = (f"text-mini,char-lstm,{batch},{batch * 1e-3}" for batch in (8, 16, 32))
-    table, profile = write_rows(tmp_path / "t.csv", *rows), tmp_path / "p.yaml"
-    assert (
-        call(calibrate, "fit", table, "--out", profile, "--kind", "table").exit_code
-        == 0
-    )
-    loaded = load_profile(profile)
-    assert loaded.measured_on == {
-        "char-lstm": ModelWork.of(facts("char-lstm", "text-mini"))
-    }
-    loaded.models["char-lstm"] = ModelWork.of(model_facts("char-lstm", (40,), 96))
-    assert take(loaded, "training", 8, "char-lstm") == pytest.approx(4e-3)
-    assert "80 samples, 96 classes" in loaded.warnings[0]
+def test_fit_and_check_tell_what_was_measured_and_what_is_derived(tmp_path):
+    def rows(name, dataset, step_s):
+        steps = (f"{dataset},lenet5,{n},{n * step_s}" for n in (8, 16, 32))
+        return write_rows(tmp_path / name, *steps)
+
+    table, profile = rows("t.csv", "mnist", 1e-3), tmp_path / "p.yaml"
+    call(calibrate, "fit", table, "--out", profile, "--kind", "table")
+    here, there = (facts("lenet5", dataset) for dataset in ("mnist", "cifar10"))
+    assert load_profile(profile).measured_on == {"lenet5": ModelWork.of(here)}
+    assert "lenet5 row" in call(calibrate, "check", profile, table)
+    other = rows("o.csv", "cifar10", 1e-3 * there.train_flops / here.train_flops)
+    said = call(calibrate, "check", profile, other)
+    assert "derived from 1×28×28 samples, 10 classes" in said
+    assert "the median error is 0.0%" in said
 
 
 def test_fit_says_where_nothing_tells_the_shape(tmp_path):
     table = write_rows(tmp_path / "t.csv", ",lenet5,8,1", ",lenet5,16,2")
-    done = call(calibrate, "fit", table, "--out", tmp_path / "p.yaml")
-    assert "nothing says what lenet5 was measured on" in " ".join(done.output.split())
+    said = call(calibrate, "fit", table, "--out", tmp_path / "p.yaml")
+    assert "nothing says what lenet5 was measured on" in said
     assert load_profile(tmp_path / "p.yaml").measured_on == {}
 
 
 def test_rows_of_two_shapes_are_not_fitted_together(tmp_path):
-    same = write_rows(
-        tmp_path / "same.csv", "mnist,lenet5,8,1", "mnist-mini,lenet5,16,2"
-    )
-    assert call(calibrate, "fit", same, "--out", tmp_path / "p.yaml").exit_code == 0
-    other = write_rows(
-        tmp_path / "other.csv", "mnist,lenet5,8,1", "cifar10,lenet5,16,2"
-    )
-    error = call(calibrate, "fit", other, "--out", tmp_path / "p.yaml").exception
-    assert isinstance(error, InputError)
-    assert "1×28×28" in str(error)
-    assert "3×32×32" in str(error)
+    for dataset in ("mnist-mini", "cifar10"):
+        rows = "mnist,lenet5,8,1", f"{dataset},lenet5,16,2"
+        table = write_rows(tmp_path / f"{dataset}.csv", *rows)
+        said = call(calibrate, "fit", table, "--out", tmp_path / "p.yaml")
+        for shape in ("1×28×28", "3×32×32"):
+            assert (shape in said) == (dataset == "cifar10")
 
 
-def test_check_says_what_is_derived(tmp_path):
-    table, profile = tmp_path / "t.csv", tmp_path / "p.yaml"
-    write_rows(
-        table, *(f"mnist,lenet5,{batch},{batch * 1e-3}" for batch in (8, 16, 32))
+def measure_on(out, *datasets):
+    return measure(
+        MeasurementPlan(
+            tuple(("logistic-regression", name) for name in datasets),
+            batches=(8,),
+            repeat=1,
+            pace_s=0.0,
+            quantities=("training",),
+        ),
+        out,
     )
-    call(calibrate, "fit", table, "--out", profile, "--kind", "table")
-    ratio = (
-        facts("lenet5", "cifar10").train_flops / facts("lenet5", "mnist").train_flops
-    )
-    other = write_rows(
-        tmp_path / "o.csv",
-        *(f"cifar10,lenet5,{batch},{ratio * batch * 1e-3}" for batch in (8, 16, 32)),
-    )
-    said = " ".join(call(calibrate, "check", profile, other).output.split())
-    assert "derived from 1×28×28 samples, 10 classes" in said
-    assert "the median error is 0.0%" in said
-    assert "lenet5 row" in " ".join(
-        call(calibrate, "check", profile, table).output.split()
-    )
-
-
-SMALL = {
-    "ks": (10,),
-    "batches": (8,),
-    "repeat": 1,
-    "pace_s": 0.0,
-    "quantities": ("training",),
-}
 
 
 def test_a_table_goes_on_with_the_same_samples_alone(tmp_path):
     out = tmp_path / "t.csv"
-    assert (
-        measure(MeasurementPlan((("logistic-regression", "mnist-mini"),), **SMALL), out)
-        == 1
-    )
-    assert (
-        measure(MeasurementPlan((("logistic-regression", "mnist"),), **SMALL), out) == 0
-    )
-    other = MeasurementPlan((("logistic-regression", "cifar10"),), **SMALL)
+    assert [measure_on(out, "mnist-mini"), measure_on(out, "mnist")] == [1, 0]
     with pytest.raises(InputError, match="measure into another file"):
-        measure(other, out)
-    twice = tuple(("logistic-regression", name) for name in ("mnist-mini", "cifar10"))
+        measure_on(out, "cifar10")
     with pytest.raises(InputError, match="one shape of samples for each model"):
-        measure(MeasurementPlan(twice, **SMALL), tmp_path / "new.csv")
+        measure_on(tmp_path / "new.csv", "mnist-mini", "cifar10")
 
 
-def test_the_check_of_a_device_counts_what_it_was_measured_on(tmp_path):
-    path = tmp_path / "p.yaml"
+def test_the_check_of_a_device_counts_what_it_was_measured_on(made_up):
     text = (CALIBRATION / "x86-2core-vm.yaml").read_text()
-    path.write_text(text)
-    check_device(path)
-    path.write_text(text.replace("d: 61706", "d: 61707"))
+    made_up.write_text(text)
+    check_device(made_up)
+    made_up.write_text(text.replace("d: 61706", "d: 61707"))
     with pytest.raises(AssertionError, match=re.escape("measured_on.lenet5")):
-        check_device(path)
+        check_device(made_up)
 
 
 # ---- runs ----------------------------------------------------------------------------
@@ -334,63 +287,45 @@ def scenario(tmp_path):
     rng = np.random.default_rng(0)
     images = rng.integers(0, 255, (64, 20, 20), dtype=np.uint8)
     np.savez(tmp_path / "images.npz", x_train=images, y_train=np.arange(64) % 10)
-    plain = {
-        "name": "shapes",
-        "method": "fedavg",
+    host = {"prototype": "a", "device": "x86-2core-vm", "link": {"up": "1 Mbps"}}
+    changes = {
         "rounds": 1,
         "dataset": {"file": "images.npz", "partition": {"kind": "iid"}},
-        "prototypes": {"small": {"model": "lenet5"}},
-        "training": {"batch_size": 32, "local_steps": 1},
-        "compression": {"k": 1000},
-        "policy": {"kind": "uniform", "strategy": "top-k"},
-        "clients": [
-            {
-                "count": 2,
-                "prototype": "small",
-                "device": "x86-2core-vm",
-                "link": {"up": "1 Mbps"},
-            }
-        ],
-        "server": {"device": "x86-2core-vm"},
+        "prototypes.a.model": "lenet5",
+        "training.batch_size": 32,
+        "compression.k": 1000,
+        "clients": [{**host, "count": 2}],
+        "server.device": "x86-2core-vm",
     }
     path = tmp_path / "scenario.yaml"
-    path.write_text(yaml.safe_dump(plain))
+    path.write_text(yaml.safe_dump(change(TINY, changes)))
     return path
 
 
-def test_a_run_on_other_images_takes_derived_seconds_and_warns_once(scenario, tmp_path):
-    run = simfed.run(scenario, tmp_path / "run", time_only=True, progress=False)
+def test_a_run_on_other_images_takes_derived_seconds_and_warns_once(scenario):
+    run = simfed.run(scenario, time_only=True, progress=False)
     here, there = (
-        model_facts("lenet5", shape, 10) for shape in ((1, 20, 20), (1, 28, 28))
+        model_facts("lenet5", (1, side, side), 10).train_flops for side in (20, 28)
     )
-    expected = 1.69486e-3 * here.train_flops / there.train_flops
-    assert run.participations["training_s"].tolist() == pytest.approx(
-        [expected] * 2, rel=1e-12
-    )
-    assert math.isclose(
-        run.participations["compression_s"][0], 0.164659e-3, rel_tol=0.5
-    )
-    assert run.participations["compression_s"][0] < 0.164659e-3
-    manifest = json.loads((tmp_path / "run" / "manifest.json").read_text())
-    shapes = [w for w in manifest["warnings"] if "was measured on" in w]
-    assert len(shapes) == 1
-    assert "1×28×28" in shapes[0]
-    assert "1×20×20" in shapes[0]
+    expected_s = pytest.approx([1.69486e-3 * here / there] * 2, rel=1e-12)
+    assert run.participations["training_s"].tolist() == expected_s
+    assert 0.5 < run.participations["compression_s"][0] / 0.164659e-3 < 1
+    (warning,) = (w for w in run.manifest["warnings"] if "was measured on" in w)
+    assert "1×28×28" in warning
+    assert "1×20×20" in warning
 
 
 def test_show_fleet_says_which_rows_a_run_takes(scenario, tmp_path):
-    out = call(show, "fleet", scenario, "--out", tmp_path / "f.png").output
-    lines = [re.split(r"  +", line.strip()) for line in out.splitlines()]
-    sources = {line[0]: line[1] for line in lines if len(line) == 3}
-    shape = "derived from 1×28×28 samples, 10 classes, d = 61,706"
-    assert sources["training of lenet5, 32 samples"] == shape
-    assert sources["compression of lenet5 by top-k, K = 1,000"] == (
-        "derived from d = 61,706"
-    )
-    assert sources["decompression of lenet5 by top-k, K = 1,000"] == (
-        "derived from d = 61,706"
-    )
-    options = ("--set", "dataset={name: mnist-mini}", "--out", tmp_path / "f.png")
-    out = call(show, "fleet", scenario, *options).output
+    draw = ("fleet", scenario, "--out", tmp_path / "f.png")
+    out = call(show, *draw)
+    derived = "derived from d = 61,706"
+    for row in (
+        "training of lenet5, 32 samples derived from 1×28×28 samples, 10 classes, d = "
+        "61,706",
+        f"compression of lenet5 by top-k, K = 1,000 {derived}",
+        f"decompression of lenet5 by top-k, K = 1,000 {derived}",
+    ):
+        assert row in out
+    out = call(show, *draw, "--set", "dataset={name: mnist-mini}")
     assert "derived" not in out
-    assert re.search(r"training of lenet5, 32 samples +row +1\.69 ms", out)
+    assert "training of lenet5, 32 samples row 1.69 ms" in out

@@ -44,14 +44,20 @@ def write_study(tmp_path):
 
 
 @pytest.fixture
+def make_up(tmp_path):
+    """The study in a file, all of whose runs are made up."""
+    return lambda path, out="out": fakes.make_up(path, tmp_path / out)
+
+
+@pytest.fixture
 def write_arms(write_study):
     """A study file that compares strategies, by their first letters; "tr": two."""
     named = {"t": "top-k", "r": "random-k", "p": "periodic-k"}
 
     def write(letters, *thresholds, seeds=(0, 1, 2), grid=(), baseline=None, **keys):
         arms = {"policy.strategy": [named[letter] for letter in letters]}
-        compared = {"arms": "policy.strategy", "thresholds": [*thresholds]}
-        compared |= {"baseline": baseline} if baseline else {}
+        arms_of = {"arms": "policy.strategy", "baseline": baseline}
+        compared = {**arms_of, "thresholds": [*thresholds]}
         grid = {**dict(grid), **arms}
         return write_study(grid=grid, seeds=[*seeds], compare=compared, **keys)
 

@@ -3,8 +3,6 @@
 See `looks.py`.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import looks
@@ -18,7 +16,7 @@ CLIENT = {"count": 2, "prototype": "small", "device": {"profile": "rtx3090-ryzen
 
 
 @pytest.fixture
-def play(write_study, tmp_path):
+def play(write_study, make_up):
     """A function that plays a study of one setting, with this uplink.
 
     Not all seeds get there.
@@ -32,7 +30,7 @@ def play(write_study, tmp_path):
             seeds=seeds,
             compare={"arms": "policy.strategy", "thresholds": [0.5, 0.835]},
         )
-        return fakes.make_up(path, tmp_path / name)
+        return make_up(path, name)
 
     return played
 

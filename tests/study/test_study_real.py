@@ -19,6 +19,15 @@ from simfed.study import draw_study_figure, load_study, plan_study, run_study
 
 pytestmark = pytest.mark.usefixtures("inline")
 UP = "clients[*].link.up"
+
+
+def alone(folder, overrides=()):
+    """The run of the base scenario in a folder, of no study."""
+    base = folder / "base.yaml"
+    scenario = load_scenario(base, overrides)
+    return experiment.run(scenario, source=base, workers=1, progress=False)
+
+
 LEARNING = {
     "rounds": 2,
     "dataset": {"name": "mnist-mini", "public": 32},
@@ -31,41 +40,31 @@ def test_learning_is_shared_and_results_are_those_of_single_runs(write_study, tm
         "grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k]}",
         base={**LEARNING, "evaluation": {"every": 1}},
     )
-    result = run_study(
-        path,
-        tmp_path / "out",
-        progress=False,
-        trajectories=TrajectoryStore(tmp_path / "cache"),
-    )
+    store = TrajectoryStore(tmp_path / "cache")
+    result = run_study(path, tmp_path / "out", progress=False, trajectories=store)
     for entry, run in result.finished[1:3]:  # a learned one and a replayed one
-        scenario = load_scenario(tmp_path / "base.yaml", entry["values"])
-        alone = experiment.run(
-            scenario, source=tmp_path / "base.yaml", workers=1, progress=False
-        )
-        assert run.fingerprint == alone.fingerprint
+        assert run.fingerprint == alone(tmp_path, entry["values"]).fingerprint
         assert not (run.path / "checkpoint").exists()
-    learned = [
-        run.manifest["learning_wall_s"].get("training", 0) > 0
-        for _, run in result.finished
-    ]
-    assert sum(learned) == 2  # one of two bandwidths for each strategy
+    spent_s = [run.manifest["learning_wall_s"] for _, run in result.finished]
+    learned = [one for one in spent_s if one.get("training", 0) > 0]
+    assert len(learned) == 2  # one of two bandwidths for each strategy
 
 
-def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
-    base = load_scenario(write_study().parent / "base.yaml")
+def address_of(scenario, source):
+    return address(scenario, source=source, device="cpu", time_only=False)
 
-    def of(mode=False, device="cpu", **changes):
-        scenario = load_scenario(tmp_path / "base.yaml", changes)
-        return address(
-            scenario, source=tmp_path / "base.yaml", device=device, time_only=mode
-        )
 
-    here = address(base, source=tmp_path / "base.yaml", device="cpu", time_only=False)
-    assert of() == here
-    assert of(name="another") == here
-    assert of(**{"checkpoint.every": 3}) == here
-    others = [
-        of(mode=True),
+def test_the_address_counts_what_results_depend_on(write_study):
+    base = write_study().parent / "base.yaml"
+
+    def of(time_only=False, device="cpu", **changes):
+        scenario = load_scenario(base, changes)
+        return address(scenario, source=base, device=device, time_only=time_only)
+
+    here = of()
+    assert of(name="another", **{"checkpoint.every": 3}) == here
+    others = {
+        of(time_only=True),
         of(device="cuda"),
         of(seed=1),
         of(rounds=61),
@@ -74,8 +73,8 @@ def test_the_address_counts_what_results_depend_on(write_study, tmp_path):
         of(**{"charge.downlink": False}),
         of(**{"policy.strategy": "random-k"}),
         of(**{"dataset.name": "mnist"}),
-    ]
-    assert len({here, *others}) == len(others) + 1
+    }
+    assert len({here} | others) == 10
 
 
 def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
@@ -83,24 +82,18 @@ def test_a_study_finds_a_recorded_run_from_its_base_scenarios_folder(
 ):
     text = "{set: {policy: {arms_from: old}}, seeds: [0, 1]}"
     path = write_study(text, base={"rounds": 2})
-    base = tmp_path / "base.yaml"
-    old = experiment.run(
-        load_scenario(base),
-        tmp_path / "old",
-        source=base,
-        time_only=True,
-        progress=False,
-    )
+    base, options = tmp_path / "base.yaml", {"time_only": True, "progress": False}
+    old = experiment.run(base, tmp_path / "old", **options)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
-    result = run_study(path, tmp_path / "out", time_only=True, progress=False)
+    result = run_study(path, tmp_path / "out", **options)
     assert len(result.finished) == 2
     for _, run in result.finished:
         assert run.participations["arm"].equals(old.participations["arm"])
 
 
-def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
-    path = write_study("grid: {UP: [5 Mbps]}")
+def test_the_address_is_the_same_in_every_process_alone_and_among_many(write_study):
+    path = write_study("{grid: {UP: [5 Mbps, 50 Mbps]}, seeds: [3, 4]}")
     code = (
         "import sys\n"
         "from simfed.study.drive import check_plan\n"
@@ -109,17 +102,11 @@ def test_the_address_is_the_same_in_every_process(write_study, tmp_path):
         "print(*check_plan(plan, sys.argv[1], device='cpu', time_only=False))\n"
         "assert not {'torch', 'simpy', 'pandas'} & set(sys.modules)\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(path)],
-        text=True,
-        capture_output=True,
-        check=True,
-    )
-    run = plan_study(path).runs[0]
-    here = address(
-        run.scenario, source=tmp_path / "base.yaml", device="cpu", time_only=False
-    )
-    assert done.stdout.strip() == here
+    said = subprocess.check_output([sys.executable, "-c", code, str(path)], text=True)
+    plan = plan_study(path)
+    here = [address_of(run.scenario, plan.study.base) for run in plan.runs]
+    assert said.split() == here
+    assert len({*here}) == 4
 
 
 def test_time_only_studies_compare_simulated_time(write_study, tmp_path):
@@ -143,26 +130,22 @@ def stopped(write_study, tmp_path):
     checkpoint).
     """
 
-    def stop(base=None, *, cache=False, at=5):
+    def stop(base=None, *, cache=False):
         path = write_study(base={**LEARNING, "rounds": 6, **(base or {})})
         (planned,) = plan_study(path).runs
         source = tmp_path / "base.yaml"
-        place = address(planned.scenario, source=source, device="cpu", time_only=False)
-        out = tmp_path / "out" / "runs" / place
+        out = tmp_path / "out" / "runs" / address_of(planned.scenario, source)
 
         def progress(round, simulated_s, measure):
-            if round == at:
+            if round == 5:
                 raise KeyboardInterrupt
 
         store = TrajectoryStore(tmp_path / "cache") if cache else None
-        options = {
-            "source": source,
-            "workers": 1,
-            "progress": progress,
-            "trajectories": store,
-        }
+        options = {"source": source, "workers": 1, "progress": progress}
         with pytest.raises(Interrupted):
-            experiment.run(planned.scenario, out, resume=True, **options)
+            experiment.run(
+                planned.scenario, out, resume=True, trajectories=store, **options
+            )
         return path, out
 
     return stop
@@ -189,13 +172,7 @@ def test_a_run_goes_on_when_an_option_has_changed(
     result = run_study(path, tmp_path / "out", progress=False, trajectories=store)
     ((_, finished),) = result.finished
     assert (finished.path, finished.manifest["id"]) == (run, begun)
-    alone = experiment.run(
-        load_scenario(tmp_path / "base.yaml"),
-        source=tmp_path / "base.yaml",
-        workers=1,
-        progress=False,
-    )
-    assert finished.fingerprint == alone.fingerprint
+    assert finished.fingerprint == alone(tmp_path).fingerprint
 
 
 OFF = {"progress": False, "trajectories": False}
@@ -216,16 +193,16 @@ def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
 
 def test_a_run_that_fails_keeps_what_it_learned(stopped, tmp_path, monkeypatch):
     path, run = stopped({"checkpoint": {"every": 2}})
-    kept = sorted(path.name for path in (run / "checkpoint").iterdir())
+    kept = sorted((run / "checkpoint").iterdir())
+
+    def fail(*_, **__):
+        raise RunFailed("no")
+
     with monkeypatch.context() as patch:
-        patch.setattr(
-            experiment,
-            "_play_rounds",
-            lambda *_, **__: (_ for _ in ()).throw(RunFailed("no")),
-        )
+        patch.setattr(experiment, "_play_rounds", fail)
         with pytest.raises(RunFailed, match="1 of 1 runs failed"):
             run_study(path, tmp_path / "out", **OFF)
-    assert sorted(path.name for path in (run / "checkpoint").iterdir()) == kept
+    assert sorted((run / "checkpoint").iterdir()) == kept
     assert list(load_study(tmp_path / "out").summary["status"]) == ["failed"]
     result = run_study(path, tmp_path / "out", retry_failed=True, **OFF)
     assert list(result.summary["status"]) == ["finished"]
@@ -255,16 +232,8 @@ def test_killed_again_and_again_it_comes_to_the_same(write_study, tmp_path):
         base=LEARNING,
     )
     quiet = run_study(path, tmp_path / "quiet", **OFF)
-    script = tmp_path / "script.py"
-    script.write_text(SCRIPT)
-    out = tmp_path / "out"
-    command = [
-        sys.executable,
-        str(script),
-        str(path),
-        str(out),
-        str(tmp_path / "cache"),
-    ]
+    out, cache = tmp_path / "out", tmp_path / "cache"
+    command = [sys.executable, "-c", SCRIPT, path, out, cache]
     pause, rng, before = threading.Event(), random.Random(7), 0
     for _ in range(3):
         process = subprocess.Popen(command, stderr=subprocess.DEVNULL)

@@ -18,28 +18,23 @@ from simfed.study.targets import build_places, choose_swept_axis
 UP = "clients[*].link.up"
 
 
-def of(rows, arm, target, setting=None):
-    rows_of_arm = rows[(rows["arm"] == arm) & (rows["target"] == target)]
-    return (
-        rows_of_arm
-        if setting is None
-        else rows_of_arm[rows_of_arm[UP] == setting].iloc[0]
-    )
+def of(rows, arm, target):
+    return rows[(rows["arm"] == arm) & (rows["target"] == target)]
 
 
 def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
     rows = studied.targets("sent")
     # 1 − exp(−t/20) passes 0.5 in round 13.9; evaluated every 5 rounds
     assert list(of(rows, "top-k", 0.5)["median"]) == [15 * fakes.UPLINK_BYTES] * 2
-    never = of(rows, "periodic-k", 0.9, "5 Mbps")
-    assert (never["reached"], never["seeds"]) == (0, 3)
+    never = of(rows, "periodic-k", 0.9).iloc[0]
+    assert (never[UP], never["reached"], never["seeds"]) == ("5 Mbps", 0, 3)
     assert math.isnan(never["median"])
     assert never["at_least"] == 60 * fakes.UPLINK_BYTES
     assert never["high"] == math.inf
 
 
 def test_energy_is_summed_over_clients_and_rounds(
-    write_arms, tmp_path, monkeypatch, studied
+    write_arms, make_up, monkeypatch, studied
 ):
     with pytest.raises(InputError, match="devices without power"):
         studied.targets("energy")
@@ -47,73 +42,71 @@ def test_energy_is_summed_over_clients_and_rounds(
         studied.targets("money")
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     path = write_arms("tp", 0.5, seeds=[0, 1])
-    rows = fakes.make_up(path, tmp_path / "out").targets("energy")
+    rows = make_up(path).targets("energy")
     assert list(rows["at_least"]) == [30.0, 120.0]
     assert list(rows["reached"]) == [2, 0]
 
 
 @pytest.mark.parametrize(("rounds", "joules"), [(1, 28.0), (20, 0.0)])
 def test_energy_counts_in_the_round_whose_merge_it_came_to(
-    write_arms, tmp_path, monkeypatch, rounds, joules
+    write_arms, make_up, monkeypatch, rounds, joules
 ):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
     monkeypatch.setattr(fakes, "MERGED_AFTER", rounds)
     path = write_arms("t", 0.5, seeds=[0])  # passed in round 15
-    rows = fakes.make_up(path, tmp_path / "out").targets("energy")
+    rows = make_up(path).targets("energy")
     assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
 
 
 def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(
-    write_arms, tmp_path
+    write_arms, make_up
 ):
     grid = {"downlink.payload": ["fp32", "fp16"], UP: ["2 Mbps", "20 Mbps", "2 Gbps"]}
     path = write_arms("tr", 0.5, seeds=[0], grid=grid)
-    study = fakes.make_up(path, tmp_path / "out")
+    study = make_up(path)
     assert choose_swept_axis(study) == UP
     assert choose_swept_axis(study, "payload") == "downlink.payload"
-    with pytest.raises(InputError, match="payload or up"):
-        choose_swept_axis(study, "k")
-    with pytest.raises(InputError, match="payload or up"):
-        choose_swept_axis(study, "strategy")  # it holds the arms
+    for axis in ("k", "strategy"):  # which holds the arms
+        with pytest.raises(InputError, match="payload or up"):
+            choose_swept_axis(study, axis)
     # of their logarithms
     assert build_places(study, UP).at == pytest.approx((0, 1 / 3, 1))
-    figure = target_figure(study)
-    assert [ax.get_title() for ax in figure.axes] == ["payload fp32", "payload fp16"]
+    axes = target_figure(study).axes
+    assert [ax.get_title() for ax in axes] == ["payload fp32", "payload fp16"]
     # a name may have dollar signs
-    assert not any(ax.title.get_parse_math() for ax in figure.axes)
-    ticks = figure.axes[0].get_xticklabels()
-    assert [tick.get_text() for tick in ticks] == ["2 Mbps", "20 Mbps", "2 Gbps"]
+    assert not any(ax.title.get_parse_math() for ax in axes)
+    assert words(axes[0].get_xticklabels()) == ["2 Mbps", "20 Mbps", "2 Gbps"]
 
 
-def marks(ax):
-    """(colour, filling) of every mark with a colour of its own."""
-    drawn = [line for line in ax.lines if line.get_marker() not in ("None", "")]
-    return [(line.get_markeredgecolor(), line.get_markerfacecolor()) for line in drawn]
+def words(texts):
+    return [text.get_text() for text in texts]
 
 
 def test_the_picture_marks_what_is_censored(studied):
     figure = target_figure(studied, width_in=5, height_in=3)
     assert list(figure.get_size_inches()) == [5, 3]
-    at_50, at_90 = figure.axes
     assert [ax.get_title() for ax in figure.axes] == ["to 50 %", "to 90 %"]
-    rows = studied.targets()
-    for ax, target in ((at_50, 0.5), (at_90, 0.9)):
-        of_target = rows[rows["target"] == target]
-        assert len(marks(ax)) == len(of_target)
-        hollow = sum(face == "white" for _, face in marks(ax))
-        assert hollow == of_target["median"].isna().sum()
-    assert sum(face == "white" for _, face in marks(at_90)) > 0
-    legend = [text.get_text() for one in figure.legends for text in one.get_texts()]
-    assert legend[:3] == ["top-k", "random-k", "periodic-k"]
-    assert "later than this, or never" in legend
+    for ax, (_, rows) in zip(
+        figure.axes, studied.targets().groupby("target"), strict=True
+    ):
+        marks = [line for line in ax.lines if line.get_marker() not in ("None", "")]
+        assert len(marks) == len(rows)
+        hollow = sum(mark.get_markerfacecolor() == "white" for mark in marks)
+        assert hollow == rows["median"].isna().sum()
+    assert hollow > 0
+    (legend,) = figure.legends
+    assert legend.get_title().get_text() == "strategy"
+    said = words(legend.get_texts())
+    assert said[:3] == ["top-k", "random-k", "periodic-k"]
+    assert "later than this, or never" in said
     assert "Hollow marks are bounds" in describe_target_figure(studied)
     assert "Hollow" not in describe_target_figure(studied, targets=[0.3])
 
 
-def test_without_a_swept_axis_there_is_a_row_per_arm(write_arms, tmp_path):
-    study = fakes.make_up(write_arms("tr", 0.5), tmp_path / "out")
+def test_without_a_swept_axis_there_is_a_row_per_arm(write_arms, make_up):
+    study = make_up(write_arms("tr", 0.5))
     (ax,) = target_figure(study).axes
-    assert [text.get_text() for text in ax.get_yticklabels()] == ["top-k", "random-k"]
+    assert words(ax.get_yticklabels()) == ["top-k", "random-k"]
     assert ax.get_xlabel() == "simulated time to 50 % (s)"
 
 
@@ -122,9 +115,7 @@ def test_the_page_has_a_table_of_every_quantity_and_target(studied):
     assert list(tables) == ["time", "sent", "moved"]
     for quantity, table in tables.items():
         assert table.header[4::2] == ("to 50 %", "to 90 %"), quantity
-        never = next(
-            row for row in table.rows if row[:2] == ("up 5 Mbps", "periodic-k")
-        )
+        (never,) = (row for row in table.rows if row[:2] == ("up 5 Mbps", "periodic-k"))
         assert (never[2], never[-1]) == ("3", "0 of 3")
         assert never[-2].startswith("> ")
     page = render_study_page(studied)
@@ -133,10 +124,7 @@ def test_the_page_has_a_table_of_every_quantity_and_target(studied):
     assert "Moved both ways: the median over 3 seeds" in page
 
 
-def test_a_legend_has_a_title_and_a_mark_its_interval(studied):
-    figure = target_figure(studied)
-    assert figure.legends[0].get_title().get_text() == "strategy"
-    assert draw_study_figure(studied).legends[0].get_title().get_text() == "strategy"
+def test_a_mark_has_its_interval(studied):
     # which seeds reach in two rounds
     (ax,) = target_figure(studied, targets=[0.78]).axes
     strokes = [line for line in ax.lines if line.get_zorder() == 3]
@@ -149,10 +137,10 @@ def test_the_picture_as_typed(studied, tmp_path, capsys):
     out = tmp_path / "figure.svg"
     ask = ["study", "report", str(studied.path), "--out", str(out)]
     assert main([*ask, "--spent", "sent", "--target", "60%", "--width", "88mm"]) == 0
-    said = capsys.readouterr().out
-    assert "Sent by clients: the median over 3 seeds" in said
-    assert "sent by clients" in out.read_text()
-    assert 'width="249.4' in out.read_text()  # points
+    assert "Sent by clients: the median over 3 seeds" in capsys.readouterr().out
+    picture = out.read_text()
+    assert "sent by clients" in picture
+    assert 'width="249.4' in picture  # points
     assert main([*ask, "--figure", "curves", "--height", "5cm", "--ymin", "20%"]) == 0
     assert 'height="141.7' in out.read_text()
     said = capsys.readouterr().out
@@ -162,9 +150,10 @@ def test_the_picture_as_typed(studied, tmp_path, capsys):
 
 
 def test_curves_begin_where_they_are_asked_to(studied):
-    least = {ax.get_ylim()[0] for ax in draw_study_figure(studied, y_min=0.2).axes}
-    assert least == {0.2}
-    assert {ax.get_ylim()[0] for ax in draw_study_figure(studied).axes} == {0.0}
+    for asked, least in (({}, 0.0), ({"y_min": 0.2}, 0.2)):
+        figure = draw_study_figure(studied, **asked)
+        assert {ax.get_ylim()[0] for ax in figure.axes} == {least}
+    assert figure.legends[0].get_title().get_text() == "strategy"
     with pytest.raises(InputError, match=r"--ymin: got '99\.9 %', expected a value b"):
         draw_study_figure(studied, y_min=0.999)
 
@@ -189,10 +178,10 @@ def test_what_cannot_be_drawn_is_said(
 
 
 def test_accuracies_that_guessing_reaches_are_left_out(
-    write_arms, tmp_path, monkeypatch
+    write_arms, make_up, monkeypatch
 ):
     monkeypatch.setattr(fakes, "CLASSES", 2)
-    study = fakes.make_up(write_arms("tr", 0.3, 0.5, 0.6), tmp_path / "out")
+    study = make_up(write_arms("tr", 0.3, 0.5, 0.6))
     assert study.thresholds == [0.6]
     assert study.caveat == "Not compared: 30 % and 50 %; guessing reaches 50 %."
     assert len(study.verdicts) == 1

@@ -1,7 +1,5 @@
 """Two checkouts are measured side by side."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import beside

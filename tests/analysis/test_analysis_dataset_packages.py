@@ -1,7 +1,5 @@
 """What npm packages hold becomes the published files."""
 
-from __future__ import annotations
-
 import json
 
 import numpy as np

@@ -2,8 +2,6 @@
 turn.
 """
 
-from __future__ import annotations
-
 import learning
 import pytest
 

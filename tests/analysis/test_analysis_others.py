@@ -2,6 +2,8 @@
 forms.
 """
 
+from collections import Counter
+
 import numpy as np
 import pytest
 from grid5000_runs import (
@@ -52,32 +54,24 @@ def test_what_the_sources_are_held_to():
 def test_a_number_is_repeated_where_another_run_of_its_configuration_was_fitted():
     rows = read_rows("grid5000")
     told = [row.use_told(rows) for row in rows if row.quantity.startswith("makespan")]
-    assert [told.count(use) for use in (FITTED, HELD_OUT, HELD_OUT + REPEATED)] == [
-        8,
-        21,
-        34,
-    ]
+    counts = {FITTED: 8, HELD_OUT: 21, HELD_OUT + REPEATED: 34}
+    assert Counter(told) == counts
     assert not any(row.use_told(rows).endswith(REPEATED) for row in read_rows("openfl"))
 
 
 def test_what_grid5000_is_held_to():
     held_out = [row for row in read_rows("grid5000") if row.use != FITTED]
-    makespans, joules, medians, means = (
-        [row for row in held_out if row.quantity.startswith(what)]
-        for what in ("makespan", "joules", "median round", "mean round")
-    )
-    assert [len(rows) for rows in (makespans, joules, medians, means)] == [
-        55,
-        48,
-        66,
-        66,
-    ]
-    assert median_error(makespans) <= 0.01
-    assert median_error(joules) <= 0.05
-    assert median_error(medians) <= 0.02
-    low, high = stats.binomtest(
-        sum(row.covered for row in means), len(means)
-    ).proportion_ci()
+    for quantity, count, bound in (
+        ("makespan", 55, 0.01),
+        ("joules", 48, 0.05),
+        ("median round", 66, 0.02),
+    ):
+        rows = [row for row in held_out if row.quantity.startswith(quantity)]
+        assert len(rows) == count
+        assert median_error(rows) <= bound
+    covered = [row.covered for row in held_out if row.quantity.startswith("mean round")]
+    assert len(covered) == 66
+    low, high = stats.binomtest(sum(covered), 66).proportion_ci()
     assert low <= 0.9 <= high
 
 

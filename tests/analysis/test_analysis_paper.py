@@ -71,10 +71,7 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
             "evaluation.every": 2,
             "policy.warmup": 1,
         },
-        "list": {
-            "clipped": {"policy.warmup": 1},
-            "not": {"policy.warmup": 1, "policy.reward.clip": None},
-        },
+        "grid": {"policy.reward.clip": [[-1, 1], None]},
     }
     (tmp_path / "study.yaml").write_text(yaml.safe_dump(study))
     played = run_study(tmp_path / "study.yaml", tmp_path / "played", jobs=1)
@@ -91,10 +88,9 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
         r for _, r in played.finished if r.scenario["policy"]["reward"]["clip"] is None
     )
     assert one.uplink_bytes == run.summary["uplink_bytes"]
-    tested = run.prototypes.dropna(subset=["test_accuracy"]).groupby("round")[
-        "test_accuracy"
-    ]
-    assert one.accuracy.tolist() == pytest.approx(tested.mean().tolist())
+    tested = run.prototypes.dropna(subset=["test_accuracy"]).groupby("round")
+    means = tested["test_accuracy"].mean().tolist()
+    assert one.accuracy.tolist() == pytest.approx(means)
     assert one.at_s.tolist() == run.rounds["finished_at_s"].iloc[[1, 3]].tolist()
     free = run.participations["choice"].isin(["explore", "exploit"]).sum()
     assert one.smaller_chose.sum() + one.larger_chose.sum() == free > 0
@@ -103,18 +99,21 @@ def test_a_played_study_adds_rows_once(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize(
     ("low", "high", "seeds", "state"),
-    [(1, 2, 5, "holds"), (-2, -1, 5, "fails"), (-1, 1, 5, ("cannot be "
-                                                          "told")), (-2, 0, 5, "fails"),
-     (0, 2, 5, "cannot be told"), (1, 2, 4, "short of seeds")],
-)  # fmt: skip
+    [
+        (1, 2, 5, "holds"),
+        (-2, -1, 5, "fails"),
+        (-1, 1, 5, "cannot be told"),
+        (-2, 0, 5, "fails"),
+        (0, 2, 5, "cannot be told"),
+        (1, 2, 4, "short of seeds"),
+    ],
+)
 def test_a_comparison_holds_where_its_whole_interval_does(low, high, seeds, state):
     middle = (low + high) / 2
     assert Check("", Estimate(middle, middle, low, high, 0.95), seeds).state == state
     if seeds == 5:
-        assert (
-            Check("", Estimate(middle, middle, low, high, 0.75), seeds).state
-            == "cannot be told"
-        )
+        unsure = Estimate(middle, middle, low, high, 0.75)
+        assert Check("", unsure, seeds).state == "cannot be told"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,9 @@
 import pandas as pd
 import pytest
 import replay
+import yaml
 from kept import PROVENANCE, KeptStudy, text_of
+from worlds import TINY
 
 CELLS = {
     "ANSWERS": ("device=Tesla V100,link=DSL,arm=8 bit, server momentum", 1),
@@ -43,34 +45,29 @@ def test_a_cell_names_one_run_by_the_columns_of_its_rows(page):
     words = study.command(run, replay.Path("out"))
     assert words[:3] == ["simfed", "study", "run"]
     assert words[words.index("--only") + 1].endswith(f"seed={seed}")
-    rows = replay.rows_of(page)
-    kept = rows[rows["seed"] == seed]
+    kept = replay.rows_of(page).query("seed == @seed")
     for column, text in cell.items():
-        kept = kept[[text_of(value) == text for value in kept[column]]]
+        kept = kept[kept[column].map(text_of) == text]
     assert len(kept)
 
 
 def test_a_run_of_the_source_is_found_by_its_setting():
-    study, run = replay.find(
-        "RESULTS", {"policy": "top-k", "k": "500", "alpha": "0.5"}, 4
-    )
+    cell = {"policy": "top-k", "k": "500", "alpha": "0.5"}
+    study, run = replay.find("RESULTS", cell, 4)
     assert study.file.name == "mnist-k.yaml"
     assert study.command(run, replay.Path("out"))[-1].endswith("seed=4")
 
 
 @pytest.mark.parametrize(
-    ("cell", "sentence"),
+    ("setting", "sentence"),
     [
-        (
-            {"setting": "Wi-Fi cell"},
-            "got 15 runs with seed 2, expected columns that name one run",
-        ),
-        ({"setting": "Moon"}, "got 0 runs with seed 2, expected a cell of the page"),
+        ("Wi-Fi cell", "got 15 runs with seed 2, expected columns that name one run"),
+        ("Moon", "got 0 runs with seed 2, expected a cell of the page"),
     ],
 )
-def test_a_cell_of_no_run_or_of_several_is_refused(cell, sentence):
+def test_a_cell_of_no_run_or_of_several_is_refused(setting, sentence):
     with pytest.raises(SystemExit, match=sentence):
-        replay.find("BALANCE", cell, 2)
+        replay.find("BALANCE", {"setting": setting}, 2)
 
 
 def test_a_column_that_no_row_has_is_refused():
@@ -88,18 +85,11 @@ def test_what_differs_is_said_by_column():
 
 
 def test_rows_say_where_they_come_from(tmp_path):
-    base = tmp_path / "base.yaml"
-    base.write_text(
-        "name: base\nrounds: 2\ndataset: {name: mnist-mini}\nmethod: fedavg\n"
-        "prototypes: {a: {model: lenet5-half}}\n"
-        "policy: {kind: uniform, strategy: dense}\n"
-        "clients: [{count: 2, prototype: a, link: {up: 1 Mbps},"
-        " device: {training: 1 s, compression: 0 s}}]\n"
-    )
+    (tmp_path / "base.yaml").write_text(yaml.safe_dump(TINY))
     file = tmp_path / "small.yaml"
     file.write_text(
-        f"name: small\nbase: {base}\nseeds: [0, 1]\ngrid:\n  clients[0].link.up: [1 "
-        f"Mbps, 2 Mbps]\n"
+        "{name: small, base: base.yaml, seeds: [0, 1],"
+        " grid: {'clients[0].link.up': [1 Mbps, 2 Mbps]}}"
     )
     study = KeptStudy(
         file,

@@ -1,7 +1,5 @@
 """The reference page says every key, and is the one that is committed."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 
@@ -50,14 +48,18 @@ def sections():
 
 
 def test_a_kind_has_a_section_with_the_keys_and_defaults_of_its_constructor():
-    ascend = sections()["`policy` of `kind: ascend`"]
-    assert "| `warmup` | whole number | `5` | warm-up plays per strategy |" in ascend
-    assert "| `ema` | number or `1/n` | `0.1` |" in ascend
-    assert "| `initial` | `warm-up-mean`, `ema-from-zero` | `warm-up-mean` |" in ascend
-    assert "| `count_forced` | `true`, `false` | `false` |" in ascend
-    assert "| `strategy` | `top-k`, " in sections()["`policy` of `kind: uniform`"]
-    assert "**required**" in sections()["`policy` of `kind: uniform`"]
-    assert "`warmup`" not in sections()["`policy`"]
+    pages = sections()
+    for row in (
+        "| `warmup` | whole number | `5` | warm-up plays per strategy |",
+        "| `ema` | number or `1/n` | `0.1` |",
+        "| `initial` | `warm-up-mean`, `ema-from-zero` | `warm-up-mean` |",
+        "| `count_forced` | `true`, `false` | `false` |",
+    ):
+        assert row in pages["`policy` of `kind: ascend`"]
+    uniform = pages["`policy` of `kind: uniform`"]
+    assert "| `strategy` | `top-k`, " in uniform
+    assert "**required**" in uniform
+    assert "`warmup`" not in pages["`policy`"]
 
 
 def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
@@ -70,8 +72,7 @@ def test_a_policy_of_ones_own_is_in_schema_and_page(add_part):
             pass
 
     add_part("policy", "mine", Mine)
-    mine = build_scenario_schema()["$defs"]["PolicySpec.mine"]
-    depth = mine["properties"]["depth"]
-    assert (depth["default"], depth["type"]) == (3, "integer")
-    assert mine["properties"]["mood"]["default"] == "good"
+    options = build_scenario_schema()["$defs"]["PolicySpec.mine"]["properties"]
+    assert (options["depth"]["default"], options["depth"]["type"]) == (3, "integer")
+    assert options["mood"]["default"] == "good"
     assert sections()["`policy` of `kind: mine`"].strip().startswith("Mine alone.")

@@ -4,8 +4,6 @@ widths.
 Its Content-Security-Policy forbids `wait_for_function`, so tests ask again and again.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess
@@ -14,7 +12,7 @@ import time
 
 import pytest
 import yaml
-from chromium import watch
+from chromium import draw_all, find_barriers, press_tab
 from worlds import TINY
 
 import simfed
@@ -27,54 +25,37 @@ WORLD = {**TINY, "rounds": 4, "evaluation": {"every": 1}, "clients": [LINKED]}
 
 
 @pytest.fixture
-def opened(browser, tmp_path):
-    """A function that opens the page of a scenario, or of its run.
+def explored():
+    """A function that serves the page of a run, and gives its address."""
+    servers = []
 
-    At the end it checks that the browser complained of nothing and asked nobody else.
-    """
-    seen, pages, servers = [], [], []
-
-    def start(
-        scenario=None, *, runs=True, at=None, fragment="", scheme="light", width=1280
-    ):
-        if not servers:
-            path = at or tmp_path / "scenario.yaml"
-            if at is None:
-                path.write_text(yaml.safe_dump(scenario or WORLD))
-            if runs and at is None:
-                simfed.run(path, tmp_path / "run", progress=False, workers=1)
-                path = tmp_path / "run"
-            command = [
-                sys.executable,
-                "-m",
-                "simfed",
-                "explore",
-                str(path),
-                "--no-browser",
-            ]
-            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            servers.append((server, server.stdout.readline().strip()))
-        address = servers[0][1]
-        page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
-        watch(page, seen, address, "data:", "blob:")
-        page.goto(address + fragment)
-        until(page, "document.documentElement.dataset.ready !== undefined")
-        pages.append(page)
-        return page
+    def start(path):
+        command = [sys.executable, "-m", "simfed", "explore", path, "--no-browser"]
+        server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        servers.append(server)
+        return server.stdout.readline().strip()
 
     yield start
-    for page in pages:
-        page.close()
-    for server, _ in servers:
+    for server in servers:
         server.send_signal(signal.SIGINT)
-        server.wait(30)
-        server.stdout.close()
-    assert seen == []
+        server.communicate(timeout=30)
 
 
-def until(page, what: str):
+@pytest.fixture
+def opened(explored, open_page, tmp_path):
+    """A function that opens the page of a run, or of one under way."""
+
+    def start(under_way=False, **look):
+        if not under_way:
+            simfed.run(WORLD, tmp_path / "run", progress=False, workers=1)
+        page = open_page(explored(tmp_path / "run"), **look)
+        until(page, "document.documentElement.dataset.ready !== undefined")
+        return page
+
+    return start
+
+
+def until(page, what):
     """Ask until something holds; return it."""
     for _ in range(300):
         if found := page.evaluate(what):
@@ -83,7 +64,7 @@ def until(page, what: str):
     raise AssertionError(f"never: {what}; {page.locator('body').inner_text()[:500]}")
 
 
-def settled(page) -> dict:
+def settled(page):
     """Return the newest question's last answer, as soon as it is there."""
     said = until(
         page,
@@ -95,14 +76,14 @@ def settled(page) -> dict:
     return json.loads(said)
 
 
-def fill(page, name: str, value: str) -> dict:
+def fill(page, name, value):
     field = page.get_by_label(name)
     field.fill(value)
     field.press("Enter")
     return settled(page)
 
 
-def expected_end(overrides: dict) -> float:
+def expected_end(overrides):
     scenario = simfed.load_scenario(WORLD, overrides=overrides)
     run = simfed.run(scenario, time_only=True, progress=False)
     return float(run.rounds["finished_at_s"].iloc[-1])
@@ -135,10 +116,8 @@ def test_what_nobody_knows_is_greyed_and_a_real_run_makes_it_known(opened):
     page = opened()
     told = fill(page, "server: clients per round", "1")
     assert told["unknown"] == 1
-    assert (
-        "From round 1 on something else would be learned"
-        in page.locator("#why").inner_text()
-    )
+    why = page.locator("#why").inner_text()
+    assert "From round 1 on something else would be learned" in why
     colours = """() => document.querySelector("[data-panel=curve]").data
       .filter((t) => t.name.endsWith("not known")).map((t) => t.line.color)"""
     assert page.evaluate(colours) == ["#999999"]
@@ -152,19 +131,17 @@ def test_what_is_taken_away_is_a_scenario_a_study_and_pictures(opened, tmp_path)
     page = opened()
     fill(page, "2 × a: uplink in Mbps", "2")
     page.get_by_label("A study over").select_option("2 × a: downlink")
-    for button, kind in (("Save the scenario", "yaml"), ("Save the study", "yaml")):
+    for what in ("scenario", "study"):
         with page.expect_download() as download:
-            page.get_by_role("button", name=button).click()
-        download.value.save_as(tmp_path / f"{button}.{kind}")
-    taken = simfed.load_scenario(tmp_path / "Save the scenario.yaml")
+            page.get_by_role("button", name=f"Save the {what}").click()
+        download.value.save_as(tmp_path / f"{what}.yaml")
+    taken = simfed.load_scenario(tmp_path / "scenario.yaml")
     assert taken.clients[0].link.up == 2e6 / 8
-    study = yaml.safe_load((tmp_path / "Save the study.yaml").read_text())
+    study = yaml.safe_load((tmp_path / "study.yaml").read_text())
     assert study["set"] == {"clients[0].link.up": "2 Mbps"}
     (values,) = study["grid"].values()
     assert (len(values), values[3]) == (7, "9 Mbps")
-    for chart in page.locator(".chart").all():
-        chart.scroll_into_view_if_needed()
-        chart.locator(".main-svg").first.wait_for()
+    draw_all(page)
     for chart, format, begins in (
         ("the curve", "PNG", b"\x89PNG"),
         ("the Gantt, as asked", "SVG", b"<svg"),
@@ -184,10 +161,11 @@ def test_a_page_goes_on_as_the_run_does(opened, tmp_path):
     run = subprocess.Popen([*command, "--out", str(tmp_path / "run"), "--quiet"])
     while not (tmp_path / "run/scenario.yaml").exists():
         time.sleep(0.05)
-    page = opened(at=tmp_path / "run")
+    page = opened(under_way=True)
     said = "document.querySelector('#status').textContent"
     until(page, f"{said}.includes('The run is at round')")
-    assert page.locator(".chart.timeline:visible").count() == 1
+    charts = page.locator(".chart.timeline:visible")
+    assert charts.count() == 1
     before = page.evaluate("window.answers.length")
     until(page, f"window.answers.length > {before + 3}")
     told = fill(page, "2 × a: uplink in Mbps", "1")
@@ -203,21 +181,16 @@ def test_a_page_goes_on_as_the_run_does(opened, tmp_path):
     rounds = simfed.load_run(tmp_path / "run").rounds
     assert told["end_s"] == rounds["finished_at_s"].iloc[-1]
     assert told["unknown"] is None
-    assert page.locator(".chart.timeline:visible").count() == 2
+    assert charts.count() == 2
 
 
 @pytest.mark.parametrize(("width", "scheme"), [(400, "dark"), (1600, "light")])
 def test_axe_finds_no_barrier_and_nothing_is_cut(opened, width, scheme):
-    from axe_playwright_python.sync_playwright import Axe
-
     page = opened(width=width, scheme=scheme)
     settled(page)
-    for chart in page.locator(".chart").all():
-        chart.scroll_into_view_if_needed()
-        chart.locator(".main-svg").first.wait_for()
+    draw_all(page)
     fill(page, "server: clients per round", "1")
-    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
-    assert Axe().run(page, options=options).response["violations"] == []
+    assert find_barriers(page) == []
     assert page.evaluate("document.documentElement.scrollWidth") <= width
     wide = min(width - 30, 230)
     assert page.locator("#knobs").bounding_box()["width"] > wide
@@ -226,14 +199,8 @@ def test_axe_finds_no_barrier_and_nothing_is_cut(opened, width, scheme):
 def test_the_keyboard_reaches_every_knob(opened):
     page = opened()
     settled(page)
-    reached = set()
-    for _ in range(60):
-        page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.id || document.activeElement.tagName")
-        )
+    reached = press_tab(page, 60)
     knobs = page.evaluate(
         "[...document.querySelectorAll('#knobs [id]')].map((one) => one.id)"
     )
-    assert set(knobs) <= reached
-    assert {"timeline-from", "timeline-clients", "copy", "save"} <= reached
+    assert {*knobs, "timeline-from", "timeline-clients", "copy", "save"} <= reached

@@ -2,8 +2,6 @@
 asked in SQL.
 """
 
-from __future__ import annotations
-
 import itertools
 import re
 from pathlib import Path
@@ -42,7 +40,7 @@ def ask(run, browser, serve, tmp_path):
 
     marks = (f"q{i}" for i in itertools.count())
 
-    def ask(sql: str) -> list[list[str]]:
+    def ask(sql):
         mark = next(marks)
         sql = f"select *, 0 as {mark} from ({sql})"
         page.locator(".cm-content").click()
@@ -64,35 +62,23 @@ def ask(run, browser, serve, tmp_path):
     page.close()
 
 
-def documented_query() -> str:
+def documented_query():
     page = Path(__file__).parents[2] / "docs" / "timelines.md"
     (query,) = re.findall(r"^```sql\n(.*?)^```", page.read_text(), re.M | re.S)
     return " ".join(query.split())
 
 
 def test_perfetto_reads_the_trace_without_errors_and_agrees_with_the_record(run, ask):
-    def numbers(sql: str) -> list[float]:
+    def numbers(sql):
         (row,) = ask(sql)
         return [float(text) for text in row]
 
-    spans = run.spans
-    on_clients_or_server = ~spans["track"].str.startswith("link ")
     # a round and a merge each
-    expected = on_clients_or_server.sum() + 2 * len(run.rounds)
+    expected = sum(~run.spans["track"].str.startswith("link ")) + 2 * len(run.rounds)
     assert numbers("select count(*) as n from slice") == [expected]
-    uploads = numbers(
-        "select count(*) as n, sum(dur) / 1e9 as s from slice where name = 'upload'"
-    )
-    recorded = run.participations["uplink_s"]
-    assert uploads[0] == (recorded > 0).sum()
-    assert uploads[1] == pytest.approx(recorded.sum(), rel=1e-6)
     assert numbers(
         "select count(*) as n from stats where severity in ('error', 'data_loss') and "
         "value > 0"
-    ) == [0]
-    assert numbers(
-        "select count(*) as n from (select ts + dur as done, lead(ts) over (partition "
-        "by track_id order by ts) as next from slice) where done > next"
     ) == [0]
     assert numbers("select max(depth) as d from slice") == [0]
     merged = (run.participations["outcome"] == "aggregated").sum()

@@ -1,9 +1,7 @@
 """The HTML report in a real browser: what it draws, says and lets one do."""
 
-from __future__ import annotations
-
 import pytest
-from chromium import watch
+from chromium import draw, draw_all, find_barriers, press_tab
 
 from simfed.ground import format_duration
 from simfed.ground.units import format_bytes
@@ -26,44 +24,21 @@ STRETCHES = """() => document.querySelector("#timeline-chart").data[0].z.map((li
 
 
 @pytest.fixture
-def opened(browser, report_folder, tmp_path):
-    """A function that opens the page of some made-up runs.
+def opened(open_page, report_folder, tmp_path):
+    """A function that opens the page of some made-up runs."""
 
-    At the end it checks that the browser complained of nothing and asked for nothing.
-    """
-    seen, pages = [], []
-
-    def start(*worlds: dict, scheme: str = "light", width: int = 1280):
+    def start(*worlds, scheme="light"):
         runs = [open_run(report_folder(**world)) for world in worlds or [{}]]
         path = write_page(runs, tmp_path / "page.html")
-        page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
-        page.set_default_timeout(30_000)
-        watch(page, seen, path.as_uri(), "data:", "blob:")
-        page.goto(path.as_uri())
+        page = open_page(path.as_uri(), scheme=scheme)
         page.wait_for_selector("html[data-ready]")
-        pages.append(page)
         return page
 
-    yield start
-    for page in pages:
-        page.close()
-    assert seen == []
+    return start
 
 
-def scroll_through(page) -> None:
-    """Every chart draws itself when it comes near."""
-    for chart in page.locator(".chart").all():
-        chart.scroll_into_view_if_needed()
-        chart.locator(".main-svg").first.wait_for()
-
-
-def show(page, selector: str):
-    chart = page.locator(selector)
-    chart.scroll_into_view_if_needed()
-    chart.locator(".main-svg").first.wait_for()
-    return chart
+def show_timeline(page):
+    return draw(page.locator("#timeline-chart"))
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -72,15 +47,14 @@ def show(page, selector: str):
 )
 def test_every_chart_is_drawn_without_a_complaint_or_a_request(opened, worlds, scheme):
     page = opened(*worlds, scheme=scheme)
-    scroll_through(page)
+    draw_all(page)
     assert page.locator("#failure").is_hidden()
+    marks = ".cartesianlayer .trace path, .cartesianlayer image"
     for chart in page.locator(".chart").all():
-        chart.locator(
-            ".cartesianlayer .trace path, .cartesianlayer image"
-        ).first.wait_for(state="attached")
+        chart.locator(marks).first.wait_for(state="attached")
 
 
-def point(page, x: float, y: float, about: str) -> list[str]:
+def point(page, x, y, about):
     """Return what the Gantt says at a point of its axes, once it is about this."""
     at = page.evaluate(
         """([x, y]) => {
@@ -101,37 +75,36 @@ def point(page, x: float, y: float, about: str) -> list[str]:
 
 
 def test_pointing_at_a_bar_shows_its_facts(opened, report_folder):
-    page = opened({})
-    scroll_through(page)  # nothing above it grows any longer
-    show(page, "#timeline-chart").evaluate(
+    page = opened()
+    draw_all(page)  # nothing above it grows any longer
+    page.locator("#timeline-chart").evaluate(
         "chart => chart.scrollIntoView({behavior: 'instant'})"
     )
     run = open_run(report_folder())
-    first = run.participations.query("round == 1").set_index("client")
+    parts = run.participations.query("round == 1").set_index("client")
+    uploads = run.spans.query("round == 1 and kind == 'upload'").set_index("client")
     for row, client in enumerate((0, 2, 4)):  # the rows from above
-        span = run.spans.query(
-            "round == 1 and client == @client and kind == 'upload'"
-        ).iloc[0]
-        middle_s = 0.4 * span["started_at_s"] + 0.6 * span["finished_at_s"]
+        part, span = parts.loc[client], uploads.loc[client]
+        start_s, end_s = span["started_at_s"], span["finished_at_s"]
+        middle_s = 0.4 * start_s + 0.6 * end_s
         said = point(page, middle_s, 5 * row + 1, f"client {client} ")
-        part = first.loc[client]
-        length_s = span["finished_at_s"] - span["started_at_s"]
-        assert said[0] == f"upload {format_duration(length_s)}"
-        assert said[1] == f"client {client} (small), round 1"
-        assert said[2] == f"{format_bytes(part['uplink_bytes'])}, {part['outcome']}"
+        assert said[:3] == [
+            f"upload {format_duration(end_s - start_s)}",
+            f"client {client} (small), round 1",
+            f"{format_bytes(part['uplink_bytes'])}, {part['outcome']}",
+        ]
         assert said[3].startswith(part["arm"])
 
 
 def test_the_raster_is_the_record(opened, report_folder):
-    page = opened({})
-    show(page, "#timeline-chart")
-    run = open_run(report_folder())
-    shown = run.rounds[run.rounds["round"] <= 3]
-    columns = 1000 / shown["finished_at_s"].max()
+    page = opened()
+    show_timeline(page)
+    spans = open_run(report_folder()).spans.query("round <= 3")
+    columns = 1000 / spans["finished_at_s"].max()
     drawn = page.evaluate(STRETCHES)
-    for row, client in enumerate((0, 2, 4, 6, 8)):
-        spans = run.spans[(run.spans["client"] == client) & (run.spans["round"] <= 3)]
-        ends = {round(columns * at_s) for at_s in spans["finished_at_s"]}
+    for row, client in enumerate((0, 2, 4, 6)):  # of 8 an upload fails, and is hatched
+        ends_s = spans.loc[spans["track"] == f"client {client}", "finished_at_s"]
+        ends = set((columns * ends_s).round())
         # ends of bars, but for a latency's, are where a stretch ends
         found = {last + 1 for _, last, _ in drawn[5 * row + 1]}
         assert ends <= found
@@ -139,8 +112,8 @@ def test_the_raster_is_the_record(opened, report_folder):
 
 
 def test_zooming_rasters_anew_and_a_double_click_goes_back(opened):
-    page = opened({})
-    show(page, "#timeline-chart")
+    page = opened()
+    show_timeline(page)
     cells = """() => {
       const { x0, dx } = document.querySelector("#timeline-chart").data[0];
       return [x0 - dx / 2, dx]
@@ -155,32 +128,36 @@ def test_zooming_rasters_anew_and_a_double_click_goes_back(opened):
 
 
 def test_the_round_filter_changes_the_chart(opened, report_folder):
-    page = opened({})
-    run = open_run(report_folder())
-    show(page, "#timeline-chart")
+    page = opened()
+    show_timeline(page)
     title = "() => document.querySelector('#timeline-chart').layout.xaxis.title.text"
-    page.locator("#timeline-from").fill("5")
-    page.locator("#timeline-to").fill("6")
-    page.locator("#timeline-to").press("Enter")
+    status = page.locator("#timeline-status")
+    first, last, who = (
+        page.locator(f"#timeline-{x}") for x in ("from", "to", "clients")
+    )
+
+    def fill(field, text):
+        field.fill(text)
+        field.press("Enter")
+
+    first.fill("5")
+    fill(last, "6")
     assert "since round 5 began" in page.evaluate(title)
-    assert "Rounds 5 to 6 of 20" in page.locator("#timeline-status").inner_text()
+    assert "Rounds 5 to 6 of 20" in status.inner_text()
     page.locator("#timeline-next").click()
     assert "since round 7 began" in page.evaluate(title)
-    assert page.locator("#timeline-from").input_value() == "7"
+    assert first.input_value() == "7"
     page.locator("#timeline-previous").click()
-    page.locator("#timeline-clients").fill("0, 3-4, nobody")
-    page.locator("#timeline-clients").press("Enter")
+    fill(who, "0, 3-4, nobody")
     assert page.evaluate(ROWS) == ["small · 0", "4", "large · 3", "server"]
-    page.locator("#timeline-clients").fill("large")
-    page.locator("#timeline-clients").press("Enter")
-    assert "5 clients" in page.locator("#timeline-status").inner_text()
-    large = run.participations.query("prototype == 'large'")["client"].unique()
-    assert len(page.evaluate(ROWS)) == len(large) + 1
+    fill(who, "large")
+    assert "5 clients" in status.inner_text()
+    assert len(page.evaluate(ROWS)) == 5 + 1
 
 
 def test_one_switch_shows_another_run_in_every_chart(opened):
     page = opened({"clients": 4, "rounds": 4}, {"clients": 6, "rounds": 4})
-    scroll_through(page)
+    draw_all(page)
     rows = "() => new Set(document.querySelector('[data-panel=time]').data[0].y).size"
     assert page.evaluate(rows) == 4
     page.locator("#run").select_option(index=1)
@@ -189,56 +166,37 @@ def test_one_switch_shows_another_run_in_every_chart(opened):
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_axe_finds_no_barrier(opened, scheme):
-    page = opened(
-        {"clients": 6, "rounds": 5},
-        {"clients": 6, "rounds": 5, "seed": 1},
-        scheme=scheme,
-    )
-    scroll_through(page)
+    world = {"clients": 6, "rounds": 5}
+    page = opened(world, {**world, "seed": 1}, scheme=scheme)
+    draw_all(page)
     page.evaluate(
         "document.querySelectorAll('details').forEach(d => { d.open = true })"
     )
-    options = {"runOnly": ["wcag2a", "wcag2aa", "wcag21aa", "best-practice"]}
-    from axe_playwright_python.sync_playwright import Axe
-
-    results = Axe().run(page, options=options)
-    assert results.response["violations"] == []
+    assert find_barriers(page) == []
 
 
 def test_the_keyboard_reaches_everything_that_can_be_used(opened):
-    page = opened({})
+    page = opened()
     page.keyboard.press("Tab")
     assert page.evaluate("document.activeElement.className") == "skip"
     page.keyboard.press("Enter")
     assert page.evaluate("document.activeElement.id") == "main"
-    scroll_through(page)
-    reached = set()
-    for _ in range(80):
-        page.keyboard.press("Tab")
-        reached.add(
-            page.evaluate("document.activeElement.id || document.activeElement.tagName")
-        )
-    assert {
-        "timeline-from",
-        "timeline-to",
-        "timeline-next",
-        "timeline-clients",
-        "SELECT",
-        "SUMMARY",
-    } <= reached
+    draw_all(page)
+    ids = {f"timeline-{what}" for what in ("from", "to", "next", "clients")}
+    assert ids | {"SELECT", "SUMMARY"} <= press_tab(page, 80)
 
 
 def test_the_theme_follows_the_system_and_can_be_switched(opened):
-    page = opened({}, scheme="dark")
-    show(page, "[data-panel=learning]")
-    paper = "getComputedStyle(document.body).backgroundColor"
-    ink = (
-        "getComputedStyle(document.querySelector('[data-panel=learning] .xtick "
-        "text')).fill"
-    )
-    dark = page.evaluate(f"[{paper}, {ink}]")
+    page = opened(scheme="dark")
+    draw(page.locator("[data-panel=learning]"))
+    colours = """[
+      getComputedStyle(document.body).backgroundColor,
+      getComputedStyle(document.querySelector(
+        "[data-panel=learning] .xtick text")).fill,
+    ]"""
+    dark = page.evaluate(colours)
     page.get_by_role("button", name="Switch to light colours").click()
-    light = page.evaluate(f"[{paper}, {ink}]")
+    light = page.evaluate(colours)
     assert light[0] == "rgb(255, 255, 255)"
     assert dark[0] != light[0]
     assert dark[1] != light[1]
@@ -246,20 +204,14 @@ def test_the_theme_follows_the_system_and_can_be_switched(opened):
 
 
 def test_printing_draws_every_chart_in_light_colours_at_the_papers_width(opened):
-    page = opened({}, scheme="dark")
+    page = opened(scheme="dark")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     widths = page.evaluate(
         "[...document.querySelectorAll('.chart')].map(c => c.layout.width)"
     )
-    assert len(widths) == 8
-    assert set(widths) == {680}
-    assert (
-        page.evaluate("getComputedStyle(document.body).backgroundColor")
-        == "rgb(255, 255, 255)"
-    )
+    assert widths == [680] * 8
+    paper = "getComputedStyle(document.body).backgroundColor"
+    assert page.evaluate(paper) == "rgb(255, 255, 255)"
     page.evaluate("dispatchEvent(new Event('afterprint'))")
-    assert (
-        page.evaluate("getComputedStyle(document.body).backgroundColor")
-        != "rgb(255, 255, 255)"
-    )
+    assert page.evaluate(paper) != "rgb(255, 255, 255)"
     assert len(page.pdf(format="A4")) > 20_000

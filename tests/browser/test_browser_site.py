@@ -2,8 +2,6 @@
 nothing of anybody while it is read.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess
@@ -16,6 +14,8 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 import simfed
+from simfed import compress, device, net, policy, record, testing
+from simfed.ground import method
 
 pytestmark = pytest.mark.site
 pytest_plugins = ["chromium"]
@@ -29,67 +29,28 @@ NEVER_SHOWN = {"__version__", "compress", "flower", "net"}
 def site(tmp_path_factory):
     """The folder of the built pages."""
     folder = tmp_path_factory.mktemp("site")
-    command = [
-        sys.executable,
-        "-m",
-        "mkdocs",
-        "build",
-        "-f",
-        "docs/site/mkdocs.yml",
-        "-d",
-        folder,
-    ]
+    command = [sys.executable, "-m", "mkdocs", "build", "-f", "docs/site/mkdocs.yml"]
     # the theme's own notice of its end of life is no warning about these pages
     quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, env=quiet)
+    done = subprocess.run(
+        [*command, "-d", folder], cwd=ROOT, capture_output=True, text=True, env=quiet
+    )
     assert done.returncode == 0, done.stderr
     assert not re.search(r"^WARNING", done.stderr, re.M), done.stderr
     return folder
 
 
-@pytest.fixture
-def opened(browser, site):
-    """A function that opens pages of the site, from the folder itself.
-
-    At the end it checks that nothing was asked for outside it and that the browser
-    complained of nothing.
-    """
-    seen = []
-    pages = []
-
-    def start(**options):
-        page = browser.new_page(**options)
-        page.set_default_timeout(30_000)
-        page.on("console", lambda m: seen.append(m.text) if m.type == "error" else None)
-        page.on("pageerror", lambda error: seen.append(str(error)))
-        page.on("request", lambda r: None if is_inside(r.url) else seen.append(r.url))
-        pages.append(page)
-        return page
-
-    def is_inside(url: str) -> bool:
-        return url.startswith((site.as_uri(), "data:", "blob:", "about:"))
-
-    yield start
-    for page in pages:
-        page.close()
-    assert seen == []
-
-
 class Targets(HTMLParser):
     """Where a page leads, what it loads, and its anchors."""
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text):
         super().__init__()
-        self.links: list[str] = []
-        self.loaded: list[str] = []
-        self.anchors: set[str] = set()
+        self.links, self.loaded, self.anchors = [], [], set()
         self.feed(text)
 
-    def handle_starttag(
-        self, tag: str, attributes: list[tuple[str, str | None]]
-    ) -> None:
+    def handle_starttag(self, tag, attributes):
         given = {name: value or "" for name, value in attributes}
-        self.anchors.update(filter(None, (given.get("id"), given.get("name"))))
+        self.anchors |= {given.get("id"), given.get("name")}
         if "src" in given:
             self.loaded.append(given["src"])
         if "href" in given:
@@ -103,22 +64,19 @@ def pages(site):
     return {path: Targets(path.read_text()) for path in paths}
 
 
-def is_outside(link: str) -> bool:
+def is_outside(link):
     return bool(urlsplit(link).scheme) or link.startswith("//")
 
 
 def test_what_a_page_loads_lies_beside_it(site, pages):
     for path, page in pages.items():
-        loaded = [link for link in page.loaded if not link.startswith("data:")]
-        assert [link for link in loaded if is_outside(link)] == [], path
-        missing = [
-            at for at in loaded if not (path.parent / urlsplit(at).path).exists()
-        ]
-        assert missing == [], path
+        for at in page.loaded:
+            if not at.startswith("data:"):
+                assert not is_outside(at), path
+                assert (path.parent / urlsplit(at).path).exists(), (path, at)
     for sheet in site.rglob("*.css"):
-        assert re.findall(r"""url\((?!["']?data:)[^)]*//""", sheet.read_text()) == [], (
-            sheet
-        )
+        outside = re.findall(r"""url\((?!["']?data:)[^)]*//""", sheet.read_text())
+        assert outside == [], sheet
 
 
 def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
@@ -135,39 +93,21 @@ def test_every_link_leads_to_a_page_and_a_place_on_it(pages):
 
 def test_every_public_name_is_in_the_reference(site):
     body = (site / "objects.inv").read_bytes().split(b"zlib.\n", 1)[1]
-    listed = {
-        line.split(" ", 1)[0] for line in zlib.decompress(body).decode().splitlines()
-    }
-    from simfed import compress, device, net, policy, record, testing
-    from simfed.ground import method
-
-    for module in (simfed, method, compress, policy, device, net, record, testing):
-        wanted = {
-            f"{module.__name__}.{name}"
-            for name in module.__all__
-            if name not in NEVER_SHOWN
-        }
-        homes = getattr(module, "_HOMES", {}) if module is record else {}
-        documented = {name for name in wanted if name in listed} | {
-            f"simfed.record.{name}"
-            for name, home in homes.items()
-            if f"simfed.record.{home}.{name}" in listed
-        }
-        undocumented = {
-            name
-            for name in wanted - documented
-            if not getattr(_at(name), "__doc__", None)
-        }  # a constant
-        assert wanted - documented - undocumented == set()
+    lines = zlib.decompress(body).decode().splitlines()
+    listed = {line.split(" ", 1)[0] for line in lines}
+    for room in (simfed, method, compress, policy, device, net, record, testing):
+        homes = room._HOMES if room is record else {}
+        for name in {*room.__all__} - NEVER_SHOWN:
+            names = {
+                f"{room.__name__}.{name}",
+                f"simfed.record.{homes.get(name)}.{name}",
+            }
+            # a constant has no docstring
+            assert names & listed or not getattr(room, name).__doc__, name
 
 
-def _at(name: str) -> object:
-    module, _, last = name.rpartition(".")
-    return getattr(sys.modules[module], last)
-
-
-def test_pages_fit_a_phone(opened, pages):
-    page = opened(viewport={"width": 400, "height": 800})
+def test_pages_fit_a_phone(open_page, site, pages):
+    page = open_page("about:blank", site.as_uri(), width=400)
     wide = []
     for path in (path for path in pages if ".yaml" not in path.name):
         page.goto(path.as_uri(), wait_until="domcontentloaded")
@@ -176,9 +116,10 @@ def test_pages_fit_a_phone(opened, pages):
     assert wide == []
 
 
-def test_what_is_searched_for_is_found_without_a_server(opened, site):
-    page = opened(viewport={"width": 1400, "height": 900})
-    page.goto((site / "docs" / "servers.html").as_uri())
+def test_what_is_searched_for_is_found_without_a_server(open_page, site):
+    page = open_page(
+        (site / "docs" / "servers.html").as_uri(), site.as_uri(), width=1400
+    )
     page.wait_for_selector("html.js")
     page.keyboard.press("/")
     page.keyboard.type("straggler")

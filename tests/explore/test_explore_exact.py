@@ -2,56 +2,35 @@
 curves.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import numpy as np
 import pytest
-import yaml
+from explored import answer, explore, read_curve
 from worlds import TINY
 
 import simfed
-from simfed.explore import ExploredWorld, play
+from simfed.explore import ExploredWorld
 from simfed.explore.settings import apply_setting, complete_setting, list_knobs
 from simfed.record import explain_rounds
 from simfed.report import build_gantt_data, order_kinds
 
-HOST = {"device": {"profile": "x86-2core-vm"}}
+HOST = {"device": {"profile": "x86-2core-vm"}, "prototype": "a", "count": 3}
+DRAWN = {"up": {"lognormal": {"median": "2 Mbps", "cv": 0.5}}, "down": "9 Mbps"}
 STAR = {
     **TINY,
-    "name": "star",
     "rounds": 5,
     "clients": [
-        {
-            **HOST,
-            "count": 3,
-            "prototype": "a",
-            "link": {"up": "4 Mbps", "latency": "5 ms"},
-        },
-        {
-            **HOST,
-            "count": 3,
-            "prototype": "a",
-            "link": {
-                "up": {"lognormal": {"median": "2 Mbps", "cv": 0.5}},
-                "down": "9 Mbps",
-            },
-            "failure": {"upload": 0.2},
-        },
+        {**HOST, "link": {"up": "4 Mbps", "latency": "5 ms"}},
+        {**HOST, "link": DRAWN, "failure": {"upload": 0.2}},
     ],
     "network": {"server": {"receive": "10 Mbps", "send": "20 Mbps"}},
     "compression": {"k": 500},
 }
-PER_MESSAGE = {
-    "latency": {"per_message": {"uniform": {"low": "5 ms", "high": "60 ms"}}}
-}
+PER_MESSAGE = {"per_message": {"uniform": {"low": "5 ms", "high": "60 ms"}}}
 TREE = {
     **STAR,
-    "name": "tree",
-    "clients": [
-        {**HOST, "count": 6, "prototype": "a", "link": {"up": "4 Mbps", **PER_MESSAGE}}
-    ],
+    "clients": [{**HOST, "count": 6, "link": {"up": "4 Mbps", "latency": PER_MESSAGE}}],
     "network": {
         "topology": "tree",
         "tiers": [{"name": "edge", "count": 2, "up": "5 Mbps"}],
@@ -62,31 +41,31 @@ TREE = {
 }
 CHOOSES = {
     **STAR,
-    "name": "chooses",
     "rounds": 6,
-    "clients": [STAR["clients"][0] | {"count": 3}],
+    "clients": STAR["clients"][:1],
     "policy": {"kind": "exp3"},
     "evaluation": {"every": 1},
 }
 
 
-def draw_setting(world: ExploredWorld, rng: np.random.Generator) -> dict:
+def draw_setting(world, rng):
     """Return a setting of some of the world's knobs."""
     knobs = list(list_knobs(world.scenario, policies=world.policies))
     some = rng.choice(len(knobs), size=rng.integers(1, len(knobs)), replace=False)
     setting = {}
     for knob in (knobs[i] for i in some):
         if knob.value is None:
-            setting[knob.path] = f"{rng.uniform(200, 4000):.4g} ms"
+            made = f"{rng.uniform(200, 4000):.4g} ms"
         elif knob.choices:
-            setting[knob.path] = str(rng.choice(knob.choices))
+            made = str(rng.choice(knob.choices))
         elif knob.whole:
-            setting[knob.path] = int(rng.integers(knob.low, knob.high + 1))
+            made = int(rng.integers(knob.low, knob.high + 1))
         else:
-            value = knob.low * (knob.high / knob.low) ** rng.uniform(0.2, 0.8)
-            text = f"{value:.4g}"
-            unit = knob.unit if knob.unit == "×" else f" {knob.unit}"
-            setting[knob.path] = f"{text}{unit}" if knob.unit else float(text)
+            made = float(
+                f"{knob.low * (knob.high / knob.low) ** rng.uniform(0.2, 0.8):.4g}"
+            )
+            made = f"{made} {knob.unit}".replace(" ×", "×") if knob.unit else made
+        setting[knob.path] = made
     if "aggregation.deadline" in setting:
         setting["aggregation.mode"] = "deadline"
     elif setting.get("aggregation.mode") == "deadline":
@@ -102,15 +81,7 @@ def test_a_law_per_message_has_a_slider_that_scales_it():
     assert turned.clients[0].link.latency.per_message.uniform.high == "120.0 ms"
 
 
-def answer(world: ExploredWorld, setting: dict, shown=(1, 99), **more) -> dict:
-    parts = []
-    glance = play(world, {"setting": setting, "shown": shown, **more}, parts.append)
-    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
-    gantt = next(part["gantt"] for part in parts if "gantt" in part)
-    return {**parts[-1], "gantt": gantt, "glance": glance}
-
-
-def assert_same(told: dict, run: simfed.RunResult) -> None:
+def assert_same(told, run):
     """Hold an answer, to the bit, against a run of as many rounds as it has."""
     rounds = run.rounds.iloc[: len(told["ends_s"])]
     assert told["ends_s"] == rounds["finished_at_s"].tolist()
@@ -128,15 +99,14 @@ def assert_same(told: dict, run: simfed.RunResult) -> None:
         assert told["phases_s"].get(phase, 0.0) == spent_s
 
 
-def hold(scenario: dict, folder, count: int, monkeypatch, draw_each: int) -> None:
+def hold(scenario, folder, count, monkeypatch, draw_each):
     """Hold answers to random settings against runs: sums, and all rows that bars are
     made of.
 
     The bars themselves, which take most of the time, of each `draw_each`-th one.
     """
-    path = folder / "scenario.yaml"
-    path.write_text(yaml.safe_dump(scenario))
-    world, rng = ExploredWorld(path), np.random.default_rng(count)
+    world = explore(folder / "scenario.yaml", scenario)
+    rng = np.random.default_rng(count)
     for i in range(count):
         setting = draw_setting(world, rng)
         run = simfed.run(world.apply(setting), time_only=True, progress=False)
@@ -167,11 +137,6 @@ def recorded(tmp_path_factory):
     return path
 
 
-def read_curve(run: simfed.RunResult) -> list[list[float]]:
-    tested = run.prototypes.query("prototype == 'a'").dropna(subset="test_accuracy")
-    return tested[["round", "test_accuracy"]].values.tolist()
-
-
 @pytest.mark.parametrize(
     ("setting", "is_known"),
     [
@@ -184,19 +149,20 @@ def read_curve(run: simfed.RunResult) -> list[list[float]]:
 )
 def test_what_is_known_is_what_a_real_run_learns(recorded, setting, is_known):
     world = ExploredWorld(recorded)
-    told = answer(world, setting)
-    run = simfed.run(
-        apply_setting(world.base, setting, world.source), progress=False, workers=1
+    told, made = (
+        answer(world, setting),
+        apply_setting(world.base, setting, world.source),
     )
+    run = simfed.run(made, progress=False, workers=1)
     assert_same(told, run)
-    assert (told["unknown"] is None) == is_known
-    until = 99 if told["unknown"] is None else told["unknown"]
-    real = read_curve(run)
-    assert told["curve"].get("a", []) == [point for point in real if point[0] < until]
-    if told["unknown"] is not None:
+    unknown = told["unknown"]
+    assert (unknown is None) == is_known
+    known = [point for point in read_curve(run) if is_known or point[0] < unknown]
+    assert told["curve"].get("a", []) == known
+    if not is_known:
         assert told["why"].startswith("client ")
         # the clock knows that round, and no later one
-        assert len(told["ends_s"]) == told["unknown"]
+        assert len(told["ends_s"]) == unknown
 
 
 def test_recorded_choices_equal_a_run_of_recorded_arms(recorded):

@@ -1,7 +1,5 @@
 """A run under way: its page goes on as it does, and ends with it."""
 
-from __future__ import annotations
-
 import json
 import os
 import signal
@@ -12,11 +10,12 @@ from functools import partial
 
 import pytest
 import yaml
+from explored import answer
 from worlds import TINY
 
 import simfed
 from simfed import Interrupted
-from simfed.explore import ExploredWorld, play
+from simfed.explore import ExploredWorld
 
 WORLD = {**TINY, "rounds": 6, "evaluation": {"every": 1}}
 
@@ -25,19 +24,13 @@ WORLD = {**TINY, "rounds": 6, "evaluation": {"every": 1}}
 def stopped(tmp_path):
     """The folder of a run that was stopped in its fourth round."""
 
-    def stop(round: int, _at_s: float, _value: float | None) -> None:
+    def stop(round, _at_s, _value):
         if round == 4:
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted):
         simfed.run(WORLD, tmp_path / "run", progress=stop, workers=1)
     return tmp_path / "run"
-
-
-def answer(world: ExploredWorld, **question) -> dict:
-    parts = []
-    play(world, {"shown": (1, 2), **question}, parts.append)
-    return parts[-1]
 
 
 def test_a_run_that_was_stopped_is_known_as_far_as_it_came(stopped):
@@ -60,26 +53,22 @@ def test_a_run_that_was_stopped_is_known_as_far_as_it_came(stopped):
 def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
     path, out = tmp_path / "scenario.yaml", tmp_path / "run"
     path.write_text(yaml.safe_dump({**WORLD, "rounds": 60}))
-    command = [sys.executable, "-m", "simfed", "run", str(path), "--out", str(out)]
-    more = {
-        "text": True,
-        "env": {**os.environ, "BROWSER": "true"},
-        # a shell's job in the background ignores Ctrl-C, and so would what it starts
-        "preexec_fn": partial(signal.signal, signal.SIGINT, signal.default_int_handler),
-    }
+    command = [sys.executable, "-m", "simfed", "run", path, "--out", out]
     with subprocess.Popen(
         [*command, "--watch", "--no-figures"],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        **more,
+        text=True,
+        env={**os.environ, "BROWSER": "true"},
+        # a shell's job in the background ignores Ctrl-C, and so would what it starts
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.default_int_handler),
     ) as run:
         address = run.stdout.readline().strip()
-        asked = {"tab": "a", "seq": 1, "setting": {}, "follow": True}
-        body = json.dumps(asked).encode()
-        with urllib.request.urlopen(f"{address}ask", body) as told:
+        body = json.dumps({"tab": "a", "seq": 1, "setting": {}, "follow": True})
+        with urllib.request.urlopen(f"{address}ask", body.encode()) as told:
             parts = [json.loads(line) for line in told]
         with urllib.request.urlopen(f"{address}about") as about:
-            assert json.loads(about.read())["open"] is False
+            assert json.load(about)["open"] is False
         for line in run.stderr:
             if line == "the page stays until Ctrl-C\n":
                 break
@@ -89,11 +78,13 @@ def test_run_watch_serves_its_page_until_somebody_has_seen_enough(tmp_path):
         finally:
             run.kill()
     assert run.returncode == 0
-    assert [part["done"] for part in parts] == [False] * (len(parts) - 1) + [True]
+    *before, last = parts
+    assert last["done"]
+    assert not any(part["done"] for part in before)
     lengths = [len(part["ends_s"]) for part in parts]
     assert lengths == sorted(lengths)
     rounds = simfed.load_run(out).rounds
-    assert parts[-1]["ends_s"] == rounds["finished_at_s"].tolist()
-    assert parts[-1]["unknown"] is None
+    assert last["ends_s"] == rounds["finished_at_s"].tolist()
+    assert last["unknown"] is None
     with pytest.raises(OSError, match="refused"):
         urllib.request.urlopen(address, timeout=5)

@@ -15,7 +15,9 @@ from simfed.report import (
 )
 
 
-def test_what_diverged_is_drawn_as_far_as_it_goes(report_run, tmp_path):
+def test_what_diverged_is_drawn_as_far_as_it_goes_and_its_trace_is_json(
+    report_run, tmp_path
+):
     run = report_run(4, 20, diverges=True)
     for measure in ("accuracy", "loss", "kd_loss"):
         figure = accuracy_figure(run, y=measure)
@@ -24,12 +26,8 @@ def test_what_diverged_is_drawn_as_far_as_it_goes(report_run, tmp_path):
     assert save_picture(figure, tmp_path / "b.png", dpi=50).is_file()
     assert "<!doctype html>" in build_page([run, run])
 
-
-def test_the_trace_is_json_as_the_standard_has_it(report_run, tmp_path):
-    run = report_run(4, 20, diverges=True)
-    text = gzip.decompress(write_trace(run, tmp_path / "a.json.gz").read_bytes())
-
     def refused(name):
         raise AssertionError(name)
 
+    text = gzip.decompress(write_trace(run, tmp_path / "a.json.gz").read_bytes())
     assert json.loads(text, parse_constant=refused)["traceEvents"]

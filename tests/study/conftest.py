@@ -21,7 +21,6 @@ safeguard: {rollback: null}
 
 
 def write(path, data):
-    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(yaml.safe_dump(data, sort_keys=False))
     return path
 

@@ -82,7 +82,6 @@ VECTORS = {
     "normal": NORMAL,
     "all equal": np.full(LARGE, -0.25, np.float32),
     "mostly zero": np.where(RNG.random(LARGE) < 0.95, np.float32(0), NORMAL),
-    "few levels": np.round(2 * NORMAL),
     "rising": np.arange(LARGE, dtype=np.float32),
     "one large stretch": np.where(np.arange(LARGE) < 3000, np.float32(9), NORMAL),
 }

@@ -19,9 +19,12 @@ from simfed.ground.tables import open_parquet
 def test_a_file_is_read_up_to_a_bound(tmp_path):
     (tmp_path / "a").write_text("four")
     assert read_bytes(tmp_path / "a", 4) == b"four"
-    sentence = "a: got '4 bytes', expected a file of at most 3 bytes"
-    with pytest.raises(InputError, match=sentence):
+    with pytest.raises(
+        InputError, match="a: got '4 bytes', expected a file of at most 3 bytes"
+    ):
         read_bytes(tmp_path / "a", 3)
+    with pytest.raises(InputError, match="null byte"):
+        read_text("a\0b")
 
 
 @pytest.mark.parametrize(

@@ -104,9 +104,11 @@ def list_knobs(
             yield Knob(path, "deadline", "server", "ms", None)
         else:
             yield _make_slider(path, "deadline", "server", 1e3 * deadline_s, 4, "ms")
-    most = scenario.client_count
+    server = scenario.aggregation
+    # mode first asks more than it waits for; others keep some in flight, round or not
+    most = scenario.client_count - (server.mode == "first")
     cohort = scenario.participation.clients_per_round or most
-    if most > 1:
+    if most > 1 and (server.edge_servers or server).concurrency is None:
         path = "participation.clients_per_round"
         label = "clients per round"
         yield Knob(path, label, "server", "", cohort, low=1, high=most, whole=True)

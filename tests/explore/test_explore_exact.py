@@ -81,6 +81,23 @@ def test_a_law_per_message_has_a_slider_that_scales_it():
     assert turned.clients[0].link.latency.per_message.uniform.high == "120.0 ms"
 
 
+@pytest.mark.parametrize(
+    ("mode", "high"),
+    [
+        ({"mode": "synchronous"}, [6]),
+        ({"mode": "first", "over_selection": 0.3}, [5]),
+        ({"mode": "buffered", "buffer": 2, "concurrency": 4}, []),
+    ],
+)
+def test_clients_per_round_go_as_far_as_the_mode_lets_them(mode, high):
+    scenario = {**STAR, "aggregation": mode, "participation": {"clients_per_round": 3}}
+    if not high:
+        del scenario["participation"]
+    knobs = list_knobs(simfed.load_scenario(scenario))
+    found = [k.high for k in knobs if k.path == "participation.clients_per_round"]
+    assert found == high
+
+
 def assert_same(told, run):
     """Hold an answer, to the bit, against a run of as many rounds as it has."""
     rounds = run.rounds.iloc[: len(told["ends_s"])]

@@ -9,13 +9,15 @@ import math
 import pytest
 import readers
 import yaml
-from mutations import STRANGE
 
 from simfed import InputError, InputErrors
 from simfed.ground import parse_yaml
 
 ODD = [10**400, 1e308, math.nan, True]
-MORE = [*STRANGE, -(10**400), -1e308, 5e-324, -0.0, 2**63, "10", "1e400 s"]
+MORE = [
+    *(-(10**400), -1e308, 5e-324, math.inf, -math.inf, -0.0, 0, -1, False, 2**63),
+    *(10**18, "10", "", "nan", "1e400 s", None, [], {}),
+]
 
 FILES = {
     "scenario": (readers.SCENARIO, "scenario.yaml", readers.scenario),

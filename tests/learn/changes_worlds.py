@@ -1,7 +1,5 @@
 """Small worlds in which models travel down as changes."""
 
-from __future__ import annotations
-
 import engine_worlds  # noqa: F401 (registers its data set)
 
 from simfed.scenario import Scenario
@@ -29,22 +27,14 @@ def scenario(mode="synchronous", *, count=3, **changes):
     """
     aggregation = MODES[mode]
     per_round = {} if "concurrency" in aggregation else {"clients_per_round": 2}
+    times = {"training": "5 ms", "compression": "1 ms", "decompression": "0.5 ms"}
+    device = {"profile": "x86-2core-vm", "assume": times}
+    link = {"down": "4 Mbps", "latency": "1 ms"}
     groups = [
         {
             "prototype": "only",
-            "device": {
-                "profile": "x86-2core-vm",
-                "assume": {
-                    "training": "5 ms",
-                    "compression": "1 ms",
-                    "decompression": "0.5 ms",
-                },
-            },
-            "link": {
-                "up": (f"{2 / (1 + client)} Mbps"),
-                "down": "4 Mbps",
-                "latency": "1 ms",
-            },
+            "device": device,
+            "link": {**link, "up": f"{2 / (1 + client)} Mbps"},
         }
         for client in range(count)
     ]

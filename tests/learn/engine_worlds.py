@@ -11,7 +11,7 @@ from torch import nn
 from simfed import register
 from simfed.ground import Streams
 from simfed.ground.registry import registry
-from simfed.learn import Dataset, HostedWorkload, Safeguard, deal, plain_rounds
+from simfed.learn import Dataset, HostedWorkload, deal, plain_rounds
 from simfed.learn.federation import Federation
 from simfed.learn.state import decode_state
 from simfed.learn.tree import decode_tree
@@ -142,29 +142,12 @@ def residual(work, client):
     return state_of(work).states[client].rests.get("update", zeros)
 
 
-class Surging(Safeguard):
-    """A safeguard that sees the distillation losses of some rounds times a factor."""
-
-    def __init__(self, scenario, surge):
-        super().__init__(scenario, "kd_loss")
-        self.surge, self.merges = surge, 0
-
-    def rejects(self, before, after):
-        self.merges += 1
-        factor = self.surge.get(self.merges, 1.0)
-        return super().rejects(before, {p: factor * loss for p, loss in after.items()})
-
-
 class Host(HostedWorkload):
-    """The engine, round by round; `surge`: of merges, what distillation losses are
-    multiplied by before the safeguard sees them.
-    """
+    """The engine, round by round."""
 
-    def __init__(self, made, *, surge=None, **options):
+    def __init__(self, made, **options):
         super().__init__(made, Streams(made.seed), **options)
         OPEN.append(self)
-        if surge is not None:
-            self.safeguard = Surging(made, surge)
 
     def begin(self, round, client, arm="dense", k=1, turn=0, held=None):
         """One participation's upload."""

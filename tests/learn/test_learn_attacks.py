@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from engine_worlds import Host
-from textbook import Textbook, answers, flat, scenario, with_weights
+from textbook import Textbook, answers, assert_same, flat, scenario, with_weights
 
 from simfed.ground.registry import registry
 from simfed.learn import attacks
@@ -42,7 +42,7 @@ def honest():
 
 def assert_equal(one, other):
     for mine, theirs in zip(one, other, strict=True):
-        torch.testing.assert_close(mine, theirs, rtol=1e-6, atol=1e-7)
+        assert_same(mine, theirs, 1e-6, 1e-7)
 
 
 def test_sign_flip_turns_its_own_update_around(honest):

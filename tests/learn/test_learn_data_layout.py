@@ -2,13 +2,12 @@
 asked for.
 """
 
-from __future__ import annotations
-
 import json
 
 import numpy as np
 import pyarrow as pa
 import pytest
+from learn_tiny import spec
 from pyarrow import parquet
 from worlds import TINY, change, world
 
@@ -16,7 +15,6 @@ from simfed import InputError, InputErrors, check
 from simfed.cli import main
 from simfed.learn import Dataset, labels_in, load_data
 from simfed.learn.data.own import public_samples
-from simfed.scenario import DatasetSpec
 from simfed.testing import check_dataset
 
 
@@ -27,10 +25,6 @@ def images_like(shape, n=32):
     """
     first = np.arange(n * int(np.prod(shape))).reshape(n, *shape) % 251
     return first.astype(np.uint8), np.moveaxis(first, 1, -1).astype(np.uint8)
-
-
-def spec(home, **keys):
-    return DatasetSpec.model_validate(keys, context={"folder": home})
 
 
 def write_images(path, images, suffix=".npz", **keys):
@@ -137,12 +131,11 @@ def test_public_images_lie_as_the_training_images_do(tmp_path):
     np.savez(tmp_path / "flat.npz", x=last[:7].reshape(7, -1))
     with pytest.raises(InputError, match=r"samples of shape \(n, 3, 6, 5\)"):
         public_samples(str(tmp_path / "flat.npz"), train)
-    np.savez(tmp_path / "square.npz", x=images_like((4, 4, 4), 7)[1])
-    four = load_data(
-        write_images(tmp_path, images_like((4, 4, 4))[1], layout="channels-last")
-    )
+    first, last = images_like((4, 4, 4))
+    four = load_data(write_images(tmp_path, last, layout="channels-last"))
+    np.savez(tmp_path / "square.npz", x=last[:7])
     read = public_samples(str(tmp_path / "square.npz"), four, "channels-last")
-    assert (read == images_like((4, 4, 4), 7)[0]).all()
+    assert (read == first[:7]).all()
 
 
 def test_images_made_by_code_have_their_channels_first(add_part):
@@ -152,11 +145,7 @@ def test_images_made_by_code_have_their_channels_first(add_part):
         return lambda: Dataset(images, np.arange(32) % 2, images, np.arange(32) % 2, 2)
 
     add_part("dataset", "last", made(last))
-    with pytest.raises(
-        InputError,
-        match=r"data set last: samples \(channels, "
-        r".*transpose",
-    ):
+    with pytest.raises(InputError, match=r"set last: samples \(channels, .*transpose"):
         load_data("last")
     with pytest.raises(InputError, match="channels, height, width"):
         check_dataset(made(last))

@@ -148,8 +148,8 @@ def test_columns_become_standardised_numbers_and_categories(tmp_path, kind):
     assert data.facts.input_shape == (5,)  # age, blue, green, red, score
     assert (data.class_names, data.owners) == (("no", "yes"), ("A", "B"))
     assert one.partition.kind == "natural"
-    everything = np.concatenate([data.train_images, data.test_images])
-    assert (everything[:, 1:4].sum(axis=1) == 1).all()
+    for rows in (data.train_images, data.test_images):
+        assert (rows[:, 1:4].sum(axis=1) == 1).all()
     numbers = data.normalise(data.train_images)[:, [0, 4]]
     assert np.allclose(numbers.mean(axis=0), 0, atol=1e-6)
     assert np.allclose(numbers.std(axis=0), 1, atol=1e-6)
@@ -160,9 +160,9 @@ def test_missing_values_are_imputed_as_the_scenario_says(tmp_path, missing, age)
     write_table(tmp_path, CSV.replace("40,blue", ","))
     data = load(tmp_path, table="rows.csv", target="ill", missing=missing)
     rows = np.concatenate([data.train_images, data.test_images])
-    put = rows[np.isclose(rows[:, 4], 2.5)][0]
-    assert put[0] == pytest.approx(age)
-    assert put[1:4].tolist() == [0, 0, 1]  # red, the most frequent
+    [put] = rows[np.isclose(rows[:, 4], 2.5)]
+    # red, the most frequent
+    assert put[:4].tolist() == [pytest.approx(age), 0, 0, 1]
 
 
 @pytest.mark.parametrize(
@@ -204,18 +204,15 @@ def test_tables_that_cannot_be_read_are_refused(tmp_path, ask, file, text, sente
 
 def test_a_second_table_is_the_test_set(tmp_path):
     write_table(tmp_path)
-    (tmp_path / "test.csv").write_text("\n".join(CSV.splitlines()[:3]) + "\n")
-    one = spec(tmp_path, table="rows.csv", target="ill", owner="ward", test="test.csv")
-    data = load_data(one)
+    (tmp_path / "test.csv").write_text("".join(CSV.splitlines(True)[:3]))
+    keys = {"table": "rows.csv", "test": "test.csv", "target": "ill"}
+    data = load(tmp_path, **keys, owner="ward")
     assert (len(data.train_images), len(data.test_images)) == (6, 2)
     assert data.owners[data.test_owners[0]] == "A"
-
-
-def test_texts_of_a_test_table_may_all_look_like_numbers(tmp_path):
+    # whose texts may all look like numbers
     (tmp_path / "rows.csv").write_text("code,ill\n007,yes\nA1,no\n007,yes\nA1,no\n")
     (tmp_path / "test.csv").write_text("code,ill\n007,yes\n")
-    data = load(tmp_path, table="rows.csv", test="test.csv", target="ill")
-    assert data.test_images.tolist() == [[1, 0]]
+    assert load(tmp_path, **keys).test_images.tolist() == [[1, 0]]
 
 
 # ---- pictures, LEAF, torchvision, Hugging Face ---------------------------------------
@@ -470,8 +467,8 @@ def test_log_normal_sizes_spread_as_sigma_says():
 
 def test_noise_is_a_share_of_black_to_white_however_images_are_stored():
     def seen(images):
-        labels = np.arange(8) % 2
-        data = Dataset(images, labels, images, labels, classes=2)
+        samples = images, np.arange(8) % 2
+        data = Dataset(*samples, *samples, classes=2)
         partition = Partition(kind="feature", rotation=0, noise=0.2)
         split = SimpleNamespace(clients=[np.arange(4), np.arange(4, 8)])
         return apply_looks(data, split, partition, Streams(0)).train_images
@@ -541,10 +538,8 @@ def test_what_clients_own_is_shown_in_eighty_columns(tmp_path, capsys):
 )
 def test_of_many_classes_neighbours_are_counted_together(add_part, classes, columns):
     labels = np.repeat(np.arange(classes), 6)
-    images = np.zeros((len(labels), 1, 2, 2), np.uint8)
-    add_part(
-        "dataset", "many", lambda: Dataset(images, labels, images, labels, classes)
-    )
+    samples = np.zeros((len(labels), 1, 2, 2), np.uint8), labels
+    add_part("dataset", "many", lambda: Dataset(*samples, *samples, classes))
     owned = count_owned(world("tiny", {"dataset.name": "many"}), Streams(1))
     assert owned.classes.shape == (2, columns)
     assert owned.classes.sum() == owned.samples.sum() == len(labels)

@@ -1,7 +1,5 @@
 """Learning on a GPU, where there is one: the CPU's numbers, and few waits."""
 
-from __future__ import annotations
-
 import warnings
 from types import SimpleNamespace
 
@@ -9,6 +7,7 @@ import engine_worlds as tiny
 import pytest
 import torch
 from engine_worlds import Host
+from test_learn_engine_round import SCENARIOS as ROUNDS
 
 from simfed import InputError
 
@@ -19,10 +18,10 @@ def gpu(test):
 
 
 SCENARIOS = {
-    "lenets": {},
-    "several steps": {"training": {"batch_size": 16, "local_steps": 2}},
-    "rollbacks": {"safeguard": {"rollback": {"threshold": 0.5}}},
-    "public subset": {"dataset": {"name": "stripes", "public": 48, "public_batch": 20}},
+    **{
+        name: ROUNDS[name]
+        for name in ("ascend", "several local steps", "rollbacks", "public subset")
+    },
     "printed": {
         "policy": {
             "kind": "exp3",
@@ -33,7 +32,6 @@ SCENARIOS = {
     "fedavg": {
         "method": "fedavg",
         "prototypes": {"small": {"model": "logistic-regression"}},
-        "clients": [{"count": 4, "prototype": "small", "device": "any"}],
     },
 }
 
@@ -169,11 +167,8 @@ def test_gpu_waits_do_not_grow_with_the_number_of_clients(name):
 
 
 def waits_of_a_round(count, changes):
-    clients = [
-        {"count": count, "prototype": p, "device": "any"} for p in ("small", "large")
-    ]
     fixed = {"kind": "uniform", "strategy": "top-k"}
-    scenario = tiny.scenario(**{**changes, "clients": clients, "policy": fixed})
+    scenario = tiny.scenario(2 * count, **changes, policy=fixed)
     data = None
     if changes is DEEP:
         data = tiny.federation(

@@ -1,7 +1,5 @@
 """Modules upon flat storage, and memory that processes share."""
 
-from __future__ import annotations
-
 import torch
 from torch import nn
 

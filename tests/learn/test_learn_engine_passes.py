@@ -9,7 +9,7 @@ import sys
 import pytest
 import torch
 import torch.nn.functional as F
-from textbook import gradients
+from textbook import assert_same, gradients
 from torch import nn
 
 from simfed.learn import (
@@ -63,12 +63,12 @@ def test_logits_and_gradients_by_hand_are_those_of_autograd(name, shape):
     expected = gradients(ordinary)
     for passes in (LeNetPasses(flat), Passes(flat)):
         passes.chunk = 4
-        torch.testing.assert_close(passes.logits(x), logits, rtol=1e-5, atol=1e-6)
+        assert_same(passes.logits(x), logits, 1e-5, 1e-6)
         total = torch.ones_like(flat.weights)  # a gradient is added to what is there
         value = passes.gradient(
             x, lambda z: cross_entropy(z, labels()), total, training=True
         )
-        torch.testing.assert_close(total - 1, expected, rtol=1e-5, atol=1e-6)
+        assert_same(total - 1, expected, 1e-5, 1e-6)
         assert value.item() == pytest.approx(loss.item(), rel=1e-6)
 
 

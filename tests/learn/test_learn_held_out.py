@@ -1,7 +1,5 @@
 """Evaluation on owners that never train."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from worlds import play, world
@@ -17,14 +15,14 @@ HELD = {"owners": "held-out", "share": 0.3, "every": 1}
 @pytest.fixture
 def made(tmp_path):
     """A scenario of ten owners with twelve training and three test samples each."""
-    owner, test_owner = np.arange(120) % 10, np.arange(30) % 10
-    x = np.stack([owner, np.arange(120)], axis=1).astype("float32")
-    tests = np.stack([test_owner, 200 + np.arange(30)], axis=1).astype("float32")
+    owner, samples = np.arange(150) % 10, np.arange(150)
+    x, y = np.stack([owner, samples], axis=1).astype("float32"), samples % 3
+    parts = {"train": slice(120), "test": slice(120, 150)}
+    rows = {"x": x, "y": y, "owner": owner}
     file = tmp_path / "own.npz"
     np.savez(
-        file, x_train=x, y_train=np.arange(120) % 3, owner_train=owner,
-        x_test=tests, y_test=np.arange(30) % 3, owner_test=test_owner,
-    )  # fmt: skip
+        file, **{f"{key}_{n}": rows[key][at] for n, at in parts.items() for key in rows}
+    )
 
     def scenario(evaluation=HELD, **changes):
         dataset = {"file": str(file), "partition": {"kind": "natural"}}

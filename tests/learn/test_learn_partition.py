@@ -1,7 +1,5 @@
 """Partitions: complete, disjoint, always ending, keyed."""
 
-from __future__ import annotations
-
 import numpy as np
 import pytest
 from hypothesis import given
@@ -9,13 +7,8 @@ from hypothesis import strategies as st
 
 from simfed.ground import Streams
 from simfed.learn import deal
-from simfed.learn.data import Split
 
 TEN_EACH = np.repeat(np.arange(10), 100)
-
-
-def all_parts(split: Split) -> np.ndarray:
-    return np.concatenate([split.public, *split.clients])
 
 
 @given(
@@ -41,12 +34,12 @@ def test_every_sample_has_exactly_one_owner_and_every_client_a_sample(
         shards_per_client=1,
         sigma=sigma,
     )
-    assert sorted(all_parts(split)) == list(range(len(labels)))
+    parts = [split.public, *split.clients]
+    assert sorted(np.concatenate(parts)) == list(range(len(labels)))
     assert len(split.public) == public
     assert len(split.clients) == clients
-    for part in (split.public, *split.clients):
-        assert part.dtype == np.int64
-        assert (np.diff(part) > 0).all()
+    assert all(part.dtype == np.int64 for part in parts)
+    assert all((np.diff(part) > 0).all() for part in parts)
     assert min(map(len, split.clients)) >= 1
 
 
@@ -80,13 +73,6 @@ def test_dirichlet_shares_have_the_mean_and_variance_of_the_distribution():
     # 99.9 %: z = 3.29 for the mean; the variance of a bounded share within 25 %
     assert abs(shares.mean() - 1 / clients) < 3.29 * np.sqrt(variance / 600)
     assert abs(shares.var() / variance - 1) < 0.25
-
-
-def test_iid_sizes_differ_by_at_most_one_and_classes_are_mixed():
-    split = deal(TEN_EACH, Streams(0), clients=7, public=20, kind="iid")
-    sizes = [len(part) for part in split.clients]
-    assert max(sizes) - min(sizes) == 0  # 980 = 7 × 140
-    assert all(len(np.unique(TEN_EACH[part])) == 10 for part in split.clients)
 
 
 def test_a_client_of_two_shards_sees_at_most_as_many_classes_as_borders_allow():

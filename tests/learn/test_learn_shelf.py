@@ -1,7 +1,5 @@
 """Tensors go between processes in shared memory, everything else through pipes."""
 
-from __future__ import annotations
-
 import pickle
 
 import pytest

@@ -2,8 +2,6 @@
 codecs on it.
 """
 
-from __future__ import annotations
-
 import json
 import math
 from dataclasses import replace
@@ -24,7 +22,7 @@ from simfed.learn import (
     load_dataset,
 )
 from simfed.learn.data import SOTU, TEXT_MINI
-from simfed.learn.data.texts import ALPHABET, PublishedTexts, number_characters
+from simfed.learn.data.texts import ALPHABET, number_characters
 from simfed.learn.models import CausalTransformer, CharLSTM
 
 
@@ -36,7 +34,7 @@ class TinyTransformer(CausalTransformer):
     width, depth, heads = 8, 1, 2
 
 
-def tiny_text() -> Dataset:
+def tiny_text():
     """Four owners who count up, each from another digit: 24 training and 8 test texts
     of 6.
     """
@@ -99,7 +97,7 @@ def test_the_full_texts_are_taken_from_a_folder_that_has_them(tmp_path, monkeypa
     (tmp_path / "texts.json").write_bytes(content)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
     file = PublishedFile(sha256(content).hexdigest(), len(content))
-    small: PublishedTexts = replace(SOTU, files={"texts.json": file})
+    small = replace(SOTU, files={"texts.json": file})
     get(small, source=tmp_path)
     assert small().owners == ("X",)
 
@@ -122,17 +120,13 @@ def test_the_loss_of_next_characters_and_its_gradient_are_autograds():
     value, gradient = NextToken().loss(outputs.detach(), targets)
     assert value.item() == pytest.approx(expected.item())
     assert torch.allclose(gradient, outputs.grad, atol=1e-7)
-    losses = (math.log(8), 1e9, math.nan)
-    [one, two, none] = (
-        NextToken().measures(0.5, loss, torch.empty(3, 0))["measure"] for loss in losses
-    )
-    assert (one, two) == (pytest.approx(8), math.inf)
-    assert math.isnan(none)
+    for loss, perplexity in ((math.log(8), 8), (1e9, math.inf), (math.nan, math.nan)):
+        said = NextToken().measures(0.5, loss, torch.empty(3, 0))["measure"]
+        assert said == pytest.approx(perplexity, nan_ok=True)
     right, losses = NextToken().each(outputs.detach(), targets)
     assert losses.mean().item() == pytest.approx(expected.item(), rel=1e-6)
-    assert right.mean().item() == pytest.approx(
-        (outputs.argmax(2) == targets).float().mean().item()
-    )
+    guessed = (outputs.argmax(2) == targets).float().mean()
+    assert right.mean().item() == pytest.approx(guessed.item())
 
 
 def test_a_model_learns_to_count():

@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from engine_worlds import played
-from textbook import gradients, scenario
+from textbook import assert_same, gradients, scenario
 from torch import nn
 
 from simfed.ground.method import LocalSteps
@@ -113,9 +113,7 @@ def test_it_is_the_training_of_the_module_by_autograd(model, options):
     for course, after in zip(made, trained, strict=True):
         [expected] = one_by_one.train([course], 0.1)
         # Adam divides by roots of what may be rounding
-        torch.testing.assert_close(
-            after.model["weights"], expected.model["weights"], rtol=1e-5, atol=2e-6
-        )
+        assert_same(after.model["weights"], expected.model["weights"], 1e-5, 2e-6)
         assert after.loss.item() == pytest.approx(expected.loss.item(), rel=1e-5)
 
 
@@ -133,9 +131,7 @@ def test_the_gradient_of_one_plain_step_is_told_as_it_is(model, passes):
         ordinary.zero_grad()
         loss = F.cross_entropy(ordinary(samples), labels)
         loss.backward()
-        torch.testing.assert_close(
-            after.model["gradient"], gradients(ordinary), rtol=1e-4, atol=1e-6
-        )
+        assert_same(after.model["gradient"], gradients(ordinary), 1e-4, 1e-6)
         assert torch.equal(after.model["weights"], before)
         assert after.loss.item() == pytest.approx(loss.item(), rel=1e-6)
 

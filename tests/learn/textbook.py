@@ -268,9 +268,9 @@ def assert_close(actual, expected, tolerance=1e-6):
     )
 
 
-def assert_same(actual, expected):
+def assert_same(actual, expected, rtol=1e-5, atol=2e-6):
     """Equal up to float32 rounding, entry by entry."""
-    torch.testing.assert_close(actual, expected.detach(), rtol=1e-5, atol=2e-6)
+    torch.testing.assert_close(actual, expected.detach(), rtol=rtol, atol=atol)
 
 
 def update(value, statistic=0.0):

@@ -3,14 +3,14 @@
 Sizes that depend on what is learned, on the clock too.
 """
 
-from __future__ import annotations
+import math
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
-from textbook import World, assert_same, divergence, flat, lenets, step
+from textbook import World, assert_same, divergence, flat, lenets, step, with_weights
 
 from simfed.learn.lowrank import count_most_entries, count_svd_flops, decode, encode
 
@@ -33,23 +33,15 @@ def test_a_decomposition_costs_the_more_of_two_ways_and_vectors_nothing():
     seed=st.integers(0, 100),
 )
 def test_what_is_decoded_holds_the_energy_asked_for(shapes, energy, seed):
-    flat = torch.randn(
-        sum(int(np.prod(s)) for s in shapes),
-        generator=torch.Generator().manual_seed(seed),
-    )
+    sizes = [math.prod(shape) for shape in shapes]
+    flat = torch.randn(sum(sizes), generator=torch.Generator().manual_seed(seed))
     vector = encode(flat, shapes, energy)
     assert vector.numel() <= count_most_entries(shapes)
-    decoded, end = decode(
-        torch.cat([torch.zeros(3), vector, torch.zeros(2)]), shapes, 3
-    )
+    decoded, end = decode(F.pad(vector, (3, 2)), shapes, 3)
     assert end == 3 + vector.numel()
-    start = 0
-    for shape in shapes:
-        n = int(np.prod(shape))
-        lost = (flat[start : start + n] - decoded[start : start + n]).square().sum()
-        whole = flat[start : start + n].square().sum()
+    for part, came in zip(flat.split(sizes), decoded.split(sizes), strict=True):
+        lost, whole = (part - came).square().sum(), part.square().sum()
         assert lost <= (1 - energy) * whole + 1e-5 * whole
-        start += n
 
 
 def truncated(flat, module, energy):
@@ -79,9 +71,8 @@ def truncated(flat, module, energy):
 
 def by_hand(world, cohorts):
     """With three rounds: energies 0.5, 0.65, 0.8."""
-    teachers = {c: world.book.module(world.book.prototypes[c]) for c in range(3)}
-    student = flat(world.book.module("small"))
-    module = world.book.module("small")
+    teachers, module = world.book.models(), world.book.module("small")
+    student = flat(module)
     up, down, lengths, held = [], [], [], {}
     for round, cohort in enumerate(cohorts, start=1):
         energy = 0.5 + 0.15 * (round - 1)
@@ -91,7 +82,7 @@ def by_hand(world, cohorts):
             missed = lengths[held[c] :] if c in held else [whole]
             down.append((round, c, min(whole, 1 + sum(missed))))
             held[c] = round - 1
-            torch.nn.utils.vector_to_parameters(student.clone(), module.parameters())
+            module = with_weights(module, student.clone())
             for x, y in world.book.batches(c, round):
                 t, s = teachers[c](x), module(x)
                 ce_t, ce_s = F.cross_entropy(t, y), F.cross_entropy(s, y)
@@ -100,7 +91,7 @@ def by_hand(world, cohorts):
                 step(module, ce_s + divergence(t.detach(), s) / both)
             update, entries = truncated(student - flat(module), module, energy)
             up.append((round, c, entries))
-            owned = len(world.data.owned[c])
+            owned = world.book.samples[c]
             total, weight = total + owned * update, weight + owned
         mean, entries = truncated(total / weight, module, energy)
         lengths.append(1 + entries)  # with its round
@@ -123,9 +114,8 @@ def test_rounds_and_bytes_are_those_by_hand_with_a_client_that_was_away():
     assert up == up_by_hand
     assert down == down_by_hand
     assert_same(world.kept.server["weights"], student)
-    for c, teacher in teachers.items():
-        weights = world.kept.own[c]["teacher"]["weights"]
-        assert_same(weights, flat(teacher))
+    for c, teacher in enumerate(teachers):
+        assert_same(world.kept.own[c]["teacher"]["weights"], flat(teacher))
     # who was away was sent both merges, not the student
     assert max(n for r, _, n in down if r > 1) < len(student)
 
@@ -138,4 +128,4 @@ def test_a_client_whose_upload_was_lost_is_sent_what_it_then_lacks():
     world.merge(2, uploads[1:])
     world.play(3)
     common = [world.kept.own[c]["student"] for c in range(3)]
-    torch.testing.assert_close(common[0], common[1], rtol=0, atol=1e-6)
+    assert_same(common[0], common[1], 0, 1e-6)

@@ -2,8 +2,6 @@
 brought.
 """
 
-from __future__ import annotations
-
 from textbook import lenets
 
 import simfed
@@ -24,10 +22,9 @@ def test_a_model_that_is_being_trained_is_evaluated_as_it_was_before():
         "evaluation": {"every": 1},
     }
     run = simfed.run(plain, progress=False, workers=1)
-    merges = run.participations.query("client == 1 and outcome == 'aggregated'")[
-        "merge"
-    ].tolist()
+    rows = run.participations.query("client == 1 and outcome == 'aggregated'")
+    merges = rows["merge"].tolist()
     losses = run.clients.query("client == 1").set_index("round")["loss"]
     assert losses.index.tolist() == list(range(merges[0], 10))
-    changed = losses.index[losses.diff() != 0].tolist()  # a first difference is none
-    assert changed == merges
+    # a first difference is none
+    assert losses.index[losses.diff() != 0].tolist() == merges

@@ -195,7 +195,9 @@ def _select(selector: Any, timeout: float | None = None) -> Any:
 def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
     """Put, in every module, the second of each pair in the place of the first."""
     by_id = {id(before): after for before, after in pairs}
-    for module_name, module in list(sys.modules.items()):
+    # copies, as a list of items is made piece by piece: what garbage does as it is
+    # collected meanwhile may import
+    for module_name, module in sys.modules.copy().items():
         # Python's own library waits in host time, or would not wake up from its locks
         if module_name == __name__ or (
             module_name in sys.stdlib_module_names
@@ -205,7 +207,7 @@ def _replace_in_modules(pairs: list[tuple[object, object]]) -> None:
         names = getattr(module, "__dict__", None)
         if not isinstance(names, dict):
             continue
-        for name, value in list(names.items()):
+        for name, value in names.copy().items():
             if id(value) in by_id:
                 names[name] = by_id[id(value)]
 

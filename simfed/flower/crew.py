@@ -178,10 +178,6 @@ class AppCrew:
             seat.tickets.remove(ticket)
         return ticket.future.result()
 
-    def drop(self, ticket: Ticket) -> None:
-        """Take a call back whose answer nobody waits for any longer."""
-        ticket.future.cancel()
-
     def _work_here(self, call: Call) -> Answer:
         self._turn.name = f"client app of node {call.client}"
         try:

@@ -92,9 +92,7 @@ def measure(
         rows = plays.all_rows()
         laws = fit_kinds(rows, [spot.changes for spot in plays.spots])
         kinds = list(plays.count(laws))
-    done = [
-        spot for number, spot in enumerate(plays.spots) if number not in plays.failed
-    ]
+    done = [plays.spots[number] for number in plays.repeats]
     left_out = [
         f"{plays.spots[number].changes}: {why}" for number, why in plays.failed.items()
     ]

@@ -42,11 +42,6 @@ class NodeAtWork:
     answer: Answer | None = None
     price: MessagePrice = field(default_factory=MessagePrice)
 
-    def forget_call(self) -> None:
-        """Drop the call where nobody waits for the app's answer any more."""
-        if self.answer is None:
-            self.crew.drop(self.ticket)
-
     def charges(self, quantity: str, model: str) -> bool:
         """Return True for the app's work; a message's handling is part of it."""
         return False

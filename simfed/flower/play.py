@@ -613,7 +613,8 @@ class AppPlay:
             assert answer is not None
             mail.reply, mail.replied_at_s = answer.reply, self.env.now
         self.exchanges.land(mail)
-        node.forget_call()
+        if answer is None:  # nobody waits for it any longer
+            node.ticket.future.cancel()
         if flight.away:
             self._left_at_s[flight.client] = self.env.now
         for waiter in self._waiters:

@@ -238,8 +238,6 @@ class ServerThreads:
     `simfed.flower.play` runs them, the app asks through the grid that has `ask`.
     """
 
-    NAME = "server app"
-
     def __init__(self, computing: Computing | None, patience_s: float) -> None:
         """Start the first thread.
 
@@ -260,7 +258,9 @@ class ServerThreads:
         self.first = self._make_thread()
 
     def _make_thread(self) -> ForeignThread:
-        thread = ForeignThread(self.NAME, self.clock, self._patience_s, self._computing)
+        thread = ForeignThread(
+            "server app", self.clock, self._patience_s, self._computing
+        )
         self._of_thread[thread.thread] = thread
         return thread
 

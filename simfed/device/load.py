@@ -350,9 +350,8 @@ def _read_points(node: Mapping[object, Plain], variable: str, where: str) -> Poi
     for x, text in node.items():
         size = read_number(x)
         if not size >= 1:
-            raise InputError(
-                f"a {variable} of at least 1 as the key", where=where, got=x
-            )
+            allowed = f"rows `{variable}: seconds` with {variable} of at least 1"
+            raise InputError(allowed, where=where, got=x)
         rows.append((size, parse_duration(text, where=f"{where}.{x}")))
     rows.sort()
     return Points(variable, tuple(x for x, _ in rows), tuple(s for _, s in rows))

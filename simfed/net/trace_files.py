@@ -49,9 +49,9 @@ def list_traces(source: str | Sequence[str]) -> tuple[str, ...]:
     """
     if not isinstance(source, str):
         return tuple(source)
-    if not FilePath(source).is_dir():
-        return (source,)
     with named_in_errors(source):
+        if not FilePath(source).is_dir():
+            return (source,)
         inside = sorted(FilePath(source).iterdir())
     files = [str(f) for f in inside if f.is_file() and not f.name.startswith(".")]
     if not files:

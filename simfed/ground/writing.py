@@ -53,7 +53,8 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[Path]:
     if target.exists() and not target.is_file():
         yield target
         return
-    temporary = target.with_name(f"{PARTIAL}{target.name}")
+    # of this process: others may write the same file, as those of one study do
+    temporary = target.with_name(f"{PARTIAL}{os.getpid()}-{target.name}")
     try:
         yield temporary
         os.replace(temporary, target)

@@ -115,7 +115,7 @@ class Faults:
 def name_cable(link: str) -> str:
     """Return the name that both directions of a link share, as they stall together.
 
-    >>> cable_of("client-3/up"), cable_of("server/receive"), cable_of("b>a")
+    >>> name_cable("client-3/up"), name_cable("server/receive"), name_cable("b>a")
     ('client-3', 'server', 'a>b')
     """
     tail, arrow, head = link.partition(">")

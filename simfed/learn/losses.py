@@ -49,7 +49,7 @@ def compute_cross_entropies(logits: Tensor, labels: Tensor) -> tuple[Tensor, Ten
     gradients, equal bit for bit.
 
     >>> labels = torch.ones(3, 1, dtype=torch.int64)
-    >>> values, gradients = cross_entropies(torch.zeros(3, 1, 2), labels)
+    >>> values, gradients = compute_cross_entropies(torch.zeros(3, 1, 2), labels)
     >>> values.shape, gradients[0].tolist()
     (torch.Size([3]), [[0.5, -0.5]])
     """
@@ -98,7 +98,7 @@ def sum_reverse_kl(
     Targets are taken for at least 1e-300.
 
     >>> certain = torch.tensor([[1.0, 0.0]], dtype=torch.float64)
-    >>> value, gradient = reverse_kl_sum(certain, torch.zeros(1, 2), 1.0)
+    >>> value, gradient = sum_reverse_kl(certain, torch.zeros(1, 2), 1.0)
     >>> round(value.item(), 1), gradient.round().tolist()
     (344.7, [[-173.0, 173.0]])
     """

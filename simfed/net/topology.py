@@ -164,7 +164,7 @@ class Routes:
     >>> last = routes.step(8)
     >>> routes.add("far", routes.step(4, routes.step(2, last)), last)
     0
-    >>> routes.lines_from(routes.up[0]), routes.lines_from(routes.down[0])
+    >>> routes.list_lines(routes.up[0]), routes.list_lines(routes.down[0])
     ([4, 2, 8], [8])
     """
 

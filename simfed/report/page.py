@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from simfed.record.read import Run
 
 SECTIONS = (
-    "make_overview",
+    "overview",
     "learning",
     "time",
     "strategies",
@@ -240,7 +240,7 @@ class _Content:
             dict.fromkeys(arm for run in runs.values() for arm in frames.list_arms(run))
         )
 
-    def make_overview(self) -> PageSection:
+    def overview(self) -> PageSection:
         """Return the facts of one run, or the tables that compare several."""
         several = len(self.runs) > 1
         section: PageSection = {"title": "Overview"}

@@ -43,7 +43,7 @@ from simfed.replay.store import Trajectory, TrajectoryStore
 class RealRun:
     """The real run, at most one at a time, of a server's world.
 
-    Its runs lie in a folder of its own below the system's, which goes with the server.
+    Each run lies in a folder of its own below the system's, which goes with the server.
     """
 
     def __init__(self, world: ExploredWorld) -> None:
@@ -52,9 +52,8 @@ class RealRun:
         """What pages show: `status` none, running (with `round, rounds, again`), failed
         (with `words`) or done."""
         self._world = world
-        self._folder = Path(tempfile.mkdtemp(prefix="simfed-explore-"))
         self._lock = threading.Lock()
-        self._begun = 0
+        self._folders: list[str] = []
         self._process: multiprocessing.process.BaseProcess | None = None
 
     def start(self, setting: Setting) -> None:
@@ -77,8 +76,8 @@ class RealRun:
                 "rounds": rounds,
                 "again": None,
             }
-        self._begun += 1
-        out = self._folder / f"run-{self._begun}"
+        self._folders.append(tempfile.mkdtemp(prefix="simfed-explore-"))
+        out = Path(self._folders[-1], "run")
         folders = [] if known is None else [*known.folders]
         job = LearningJob(self._world.base, made, self._world.source, out, folders)
         ours, theirs = multiprocessing.Pipe(duplex=False)
@@ -120,7 +119,8 @@ class RealRun:
         if self._process is not None and self._process.is_alive():
             self._process.terminate()
             self._process.join()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        for folder in self._folders:
+            shutil.rmtree(folder, ignore_errors=True)
 
 
 class LearningJob:

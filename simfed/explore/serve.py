@@ -228,6 +228,6 @@ def serve(world: ExploredWorld, port: int, say: Callable[[str], None]) -> None:
             app, log_config=None, log_level="warning", access_log=False
         )
         listener.listen()  # whoever follows the address at once waits a moment
-        say(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/")
-        with contextlib.suppress(KeyboardInterrupt):
+        with contextlib.suppress(KeyboardInterrupt):  # from the first moment on
+            say(f"http://127.0.0.1:{listener.getsockname()[1]}/{token}/")
             uvicorn.Server(config).run(sockets=[listener])

@@ -139,7 +139,7 @@ def test_a_real_run_makes_its_setting_known(tmp_path):
         run = simfed.run(made, progress=False, workers=1)
         assert told["unknown"] is None
         assert told["curve"]["a"] == read_curve(run)
-        assert [*(tmp_path / "temporary").glob("simfed-explore-*/run-1/journal*")]
+        assert [*(tmp_path / "temporary").glob("simfed-explore-*/run/journal*")]
 
 
 @pytest.mark.parametrize(

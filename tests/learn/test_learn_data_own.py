@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pytest
-from learn_tiny import TINY_FILES, load, spec
+from learn_tiny import load, spec, write_tiny
 from PIL import Image
 from pyarrow import csv, parquet
 from test_learn_data import python2_batch
@@ -41,15 +41,13 @@ rng = np.random.default_rng(0)
 
 def write_npz(path, **changes):
     """40 samples of 2 classes and 4 owners, 8 of them test samples."""
-    arrays = {
-        "x_train": rng.integers(0, 256, (32, 1, 6, 6), dtype=np.uint8),
-        "y_train": np.arange(32) % 2,
-        "x_test": rng.integers(0, 256, (8, 1, 6, 6), dtype=np.uint8),
-        "y_test": np.arange(8) % 2,
-        "owner_train": np.arange(32) % 4,
-        "owner_test": np.arange(8) % 4,
-        **changes,
-    }
+    arrays = {}
+    for part, count in (("train", 32), ("test", 8)):
+        rows = np.arange(count)
+        images = rng.integers(0, 256, (count, 1, 6, 6), dtype=np.uint8)
+        arrays |= {f"x_{part}": images, f"y_{part}": rows % 2}
+        arrays[f"owner_{part}"] = rows % 4
+    arrays |= changes
     np.savez(path, **{name: one for name, one in arrays.items() if one is not None})
     return arrays
 
@@ -224,8 +222,7 @@ def write_pictures(folder, owners=("",)):
             place = folder / owner / label
             place.mkdir(parents=True)
             for i in range(5):
-                pixels = rng.integers(0, 256, (5, 5, 3), dtype=np.uint8)
-                Image.fromarray(pixels).save(place / f"{i}.png")
+                Image.new("RGB", (5, 5), (i, i, i)).save(place / f"{i}.png")
 
 
 def test_folders_name_classes_and_owners(tmp_path):
@@ -287,11 +284,17 @@ def test_leafs_files_are_utf_8(tmp_path):
         load(tmp_path, leaf=".")
 
 
-def test_torchvisions_raw_files_are_read_without_torchvision(tmp_path):
-    write_raw(tmp_path, 3)
+def test_torchvisions_raw_files_are_read_without_it_and_anew_once_changed(tmp_path):
     one = spec(tmp_path, torchvision="MNIST", root=".")
-    assert load_data(one).facts == dataset_facts(one)
-    assert dataset_facts(one).train_samples == 20
+    labels = tmp_path / "MNIST/raw/train-labels-idx1-ubyte"
+    write_tiny(labels.parent)
+    files, data = files_digest(one), load_data(one)
+    assert data.facts == dataset_facts(one)
+    assert data.facts.train_samples == 20
+    labels.write_bytes(labels.read_bytes()[:-1] + b"\x00")
+    os.utime(labels, (7, 7))  # the clock of a file system may be coarse
+    assert files_digest(one) != files
+    assert load_data(one).digest != data.digest
     with pytest.raises(InputError, match="torchvision's folder cifar-10-batches-py"):
         load(tmp_path, torchvision="CIFAR10", root=".")
 
@@ -373,11 +376,6 @@ class FetchedSplits(dict):
         write_split(Path(place, "train"), table)
 
 
-def put_library(monkeypatch, version, load_dataset=None):
-    library = SimpleNamespace(load_dataset=load_dataset, __version__=version)
-    monkeypatch.setitem(sys.modules, "datasets", library)
-
-
 def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     tmp_path, monkeypatch, capsys
 ):
@@ -387,7 +385,8 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
         asked.append((name, switches))
         return FetchedSplits(train=None)
 
-    put_library(monkeypatch, "3.6.0", load_dataset)
+    library = SimpleNamespace(load_dataset=load_dataset, __version__="3.6.0")
+    monkeypatch.setitem(sys.modules, "datasets", library)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
     named = spec(tmp_path, huggingface="ylecun/mnist")
     for ask in (load_data, files_digest):
@@ -404,38 +403,33 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     assert len(asked) == 1
 
 
-def test_a_hub_that_is_out_of_reach_is_one_sentence(monkeypatch):
-    def load_dataset(name):
-        raise ValueError("\n  no such\nconfiguration")
+def fail(name):
+    raise ValueError("\n  no such\nconfiguration")
 
-    put_library(monkeypatch, "4.1.0", load_dataset)
-    with pytest.raises(InputError, match=r"ylecun/mnist: .*no such") as said:
+
+@pytest.mark.parametrize(
+    ("library", "sentence"),
+    [
+        (None, r"simfed\[huggingface\]"),
+        # a version that runs code of a repository unasked
+        (
+            SimpleNamespace(__version__="2.19.2"),
+            "'2.19.2', expected datasets 2.20 ",
+        ),
+        (
+            SimpleNamespace(__version__="4.1.0", load_dataset=fail),
+            r"ylecun/mnist: .*no such.*save_to_disk\(\)",
+        ),
+    ],
+)
+def test_a_hub_that_gives_nothing_is_one_sentence(
+    tmp_path, monkeypatch, library, sentence
+):
+    monkeypatch.setenv("SIMFED_DATA", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "datasets", library)
+    with pytest.raises(InputError, match=sentence) as said:
         fetch_hub_set("ylecun/mnist")
-    assert "save_to_disk()" in said.value.hint
     assert "\n" not in str(said.value)
-
-
-def write_raw(folder, value):
-    """MNIST's files with another first training label."""
-    raw = folder / "MNIST/raw"
-    raw.mkdir(parents=True, exist_ok=True)
-    for name, content in TINY_FILES.items():
-        labels = name.startswith("train-labels")
-        (raw / name).write_bytes(
-            content[:8] + bytes([value]) + content[9:] if labels else content
-        )
-
-
-def test_files_in_a_folder_that_are_written_anew_are_read_anew(tmp_path):
-    one = spec(tmp_path, torchvision="MNIST", root="data")
-    digests, contents = set(), set()
-    for value in (3, 7):
-        write_raw(tmp_path / "data", value)
-        for file in (tmp_path / "data").rglob("*"):
-            os.utime(file, (value, value))  # the clock of a file system may be coarse
-        digests.add(files_digest(one))
-        contents.add(load_data(one).digest)
-    assert len(digests) == len(contents) == 2
 
 
 # ---- who owns what -------------------------------------------------------------------
@@ -545,13 +539,3 @@ def test_of_many_classes_neighbours_are_counted_together(add_part, classes, colu
     assert owned.classes.sum() == owned.samples.sum() == len(labels)
     assert len(owned.names) == (classes if classes == columns else 2)
     assert (owned.names[0], owned.names[-1]) == ("0", str(classes - 1))
-
-
-def test_fetching_from_the_hub_needs_a_library_that_runs_no_code(tmp_path, monkeypatch):
-    monkeypatch.setenv("SIMFED_DATA", str(tmp_path))
-    monkeypatch.setitem(sys.modules, "datasets", None)
-    with pytest.raises(InputError, match="simfed\\[huggingface\\]"):
-        fetch_hub_set("ylecun/mnist")
-    put_library(monkeypatch, "2.19.2")
-    with pytest.raises(InputError, match=r"'2\.19\.2', expected datasets 2\.20 or"):
-        fetch_hub_set("ylecun/mnist")

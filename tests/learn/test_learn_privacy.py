@@ -192,27 +192,31 @@ def weights_after(made, rounds=2):
     return host.array("server/a/weights")
 
 
-def quiet(level, *arguments, **changes):
-    """A world with so wide a clip and so little noise, less than a file may ask for,
-    that neither shows.
-    """
-    loud = {"level": level, "clip": 1e6, "noise": 1.0}
-    made = scenario(loud, *arguments, **changes)
-    privacy = made.privacy.model_copy(update={"noise": 1e-15})
-    return made.model_copy(update={"privacy": privacy})
+EVENLY = {"dataset": {"name": "stripes", "partition": {"kind": "iid"}}, "clients": 4}
+"""Clients own equally many samples, which count without privacy."""
+WHOLE = {"training": {"batch_size": 400, "learning_rate": 0.05, "local_steps": 3}}
+"""A batch is all that a client has."""
 
 
 @pytest.mark.parametrize(
-    "method", ["fedavg", "fedprox", "fedbuff", {"kind": "fedopt", "optimizer": "adam"}]
+    ("level", "method", "changes"),
+    [
+        ("client", "fedavg", EVENLY),
+        ("client", "fedprox", EVENLY),
+        ("client", "fedbuff", EVENLY),
+        ("client", {"kind": "fedopt", "optimizer": "adam"}, EVENLY),
+        ("sample", "fedavg", WHOLE),
+    ],
 )
-def test_without_noise_and_clip_it_is_the_plain_mean(method):
-    """Of clients that own equally many samples, which count without privacy."""
-    evenly = {
-        "dataset": {"name": "stripes", "partition": {"kind": "iid"}},
-        "clients": 4,
-    }
-    plain = weights_after(scenario(None, method, **evenly))
-    private = weights_after(quiet("client", method, **evenly))
+def test_without_noise_and_clip_it_is_plain_learning(level, method, changes):
+    """The clip is so wide, the noise so little, less than a file may ask for, that
+    neither shows.
+    """
+    loud = {"level": level, "clip": 1e6, "noise": 1.0}
+    made = scenario(loud, method, **changes)
+    privacy = made.privacy.model_copy(update={"noise": 1e-15})
+    private = weights_after(made.model_copy(update={"privacy": privacy}))
+    plain = weights_after(scenario(None, method, **changes))
     assert torch.allclose(plain, private, atol=2e-6)
 
 
@@ -328,12 +332,6 @@ def test_a_sample_without_a_finite_gradient_counts_nothing(model, value):
         into = torch.zeros_like(flat.weights)
         passes.clipped_gradient(samples[3:4], labels[3:4], Classification(), 1.0, into)
         assert not into.any()
-
-
-def test_with_whole_batches_and_no_clip_it_is_descent_on_all_samples():
-    whole = {"training": {"batch_size": 400, "learning_rate": 0.05, "local_steps": 3}}
-    private = weights_after(quiet("sample", **whole))
-    assert torch.allclose(private, weights_after(scenario(None, **whole)), atol=2e-6)
 
 
 NOISY = {"level": "sample", "clip": 1.0, "noise": 1.0}

@@ -36,7 +36,6 @@ def test_fit_writes_a_profile_and_reports_its_errors(folder):
     provenance = load_profile(again).provenance
     assert provenance["description"] == "made up"
     assert provenance["files"][0]["name"] == "table.csv"
-    assert provenance["threads"] == 1
     call("fit", folder / "table.csv", "--out", again, "--name", "made-up")
     assert again.read_text() == (folder / "made-up.yaml").read_text()
 

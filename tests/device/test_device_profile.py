@@ -113,9 +113,8 @@ def test_profiles_are_found_by_name_beside_a_broken_one(tmp_path):
     folders = profile_folders(tmp_path)
     assert {"broken", "mine"} <= set(profile_names(folders))
     assert load_profile("mine", folders).seconds("training", model="m", batch=1) == 1.0
-    for name, said in (("mien", "did you mean 'mine'"), ("no.yaml", "no such file")):
-        with pytest.raises(InputError, match=said):
-            load_profile(name, folders)
+    with pytest.raises(InputError, match="did you mean 'mine'"):
+        load_profile("mien", folders)
 
 
 def test_a_file_somewhere_above_is_no_profile(tmp_path):

@@ -73,14 +73,22 @@ def test_the_speed_is_that_of_the_processor_and_the_quota_counts_its_seconds():
     assert regimes.run(0.007, 3.02, ProcessorState())[0] == 0.014
 
 
-def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone():
-    device = DeviceSpec.model_validate({"profile": "p", "quota": {"share": 0.15}})
+LOAD = {"trace": [["0 s", 0.1], ["60 s", 0.6]], "period": "100 s", "offset": "random"}
+
+
+@pytest.mark.parametrize(
+    ("keys", "work_s", "most_s"),
+    [({"quota": {"share": 0.15}}, 0.02, 0.11), ({"background": LOAD}, 20.0, 50.001)],
+    ids=["quota", "background"],
+)
+def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone(keys, work_s, most_s):
+    device = DeviceSpec.model_validate({"profile": "p", **keys})
     processor = build_processor(device, load_profile("rtx3090-ryzen4800h"))
 
     def seconds(client, seed=0):
         device = processor.client(Streams(seed), client)
         return tuple(
-            device.duration_s(0.02, 10.0 + i, round=i, phase="training")
+            device.duration_s(work_s, 10.0 + 51 * i, round=i, phase="training")
             for i in range(3)
         )
 
@@ -88,4 +96,4 @@ def test_periods_of_clients_are_apart_and_hang_on_the_seed_alone():
     assert of_clients == [seconds(client) for client in range(8)]
     assert len({*of_clients}) > 5
     assert seconds(1) != seconds(1, seed=5)
-    assert all(0.02 <= s < 0.11 for times in of_clients for s in times)
+    assert all(work_s <= s < most_s for times in of_clients for s in times)

@@ -107,18 +107,15 @@ def test_one_warning_names_both_for_all_work_of_a_model(made_up):
 
 
 def written(path, **curves):
-    """The profile with other times of `net`."""
-    text = yaml.safe_load(MADE_UP)
-    for quantity, times in curves.items():
-        text[quantity]["net"] = times
-    path.write_text(yaml.safe_dump(text))
+    """The profile with other times."""
+    path.write_text(yaml.safe_dump(yaml.safe_load(MADE_UP) | curves))
     return path
 
 
 def test_without_a_law_a_codec_takes_the_time_at_its_share_of_entries(made_up):
     # truth: 1 ms per entry scanned, 2 ms per entry kept
     rows = {k: f"{1000 + 2 * k} ms" for k in (10, 50, 100, 200)}
-    path = written(made_up, compression={"top-k": rows})
+    path = written(made_up, compression={"net": {"top-k": rows}})
     profile = at(path, 4000)
     for k in (40, 200, 800):
         assert compress(profile, k) == pytest.approx(4 + 2e-3 * k, rel=1e-12)
@@ -127,10 +124,8 @@ def test_without_a_law_a_codec_takes_the_time_at_its_share_of_entries(made_up):
 def test_with_a_law_in_d_and_k_a_codec_follows_it_from_the_measured_row(made_up):
     law = {"law": "affine-d-k", "parameters": {"a": 0.5, "b": 2e-3, "c": 1e-3}}
     rows = {k: f"{2 * (1500 + 2 * k)} ms" for k in (10, 100)}  # twice the law
-    text = yaml.safe_load(MADE_UP)
-    text["compression"] = {"net": {"top-k": rows}, "any": {"top-k": law}}
-    made_up.write_text(yaml.safe_dump(text))
-    profile = at(made_up, 4000)
+    times = {"net": {"top-k": rows}, "any": {"top-k": law}}
+    profile = at(written(made_up, compression=times), 4000)
     for k in (1, 10, 100, 3000):
         assert compress(profile, k) == pytest.approx(2 * (4.5 + 2e-3 * k), rel=1e-12)
 
@@ -155,13 +150,12 @@ def test_what_is_compressed_may_be_less_than_the_model(made_up):
 
 
 def test_laws_that_count_flops_or_d_are_not_scaled_twice(made_up):
-    path = written(
-        made_up,
-        training={"law": "affine-flops", "parameters": {"a": 0, "b": 1e-3}},
-        inference={"law": "affine-samples", "parameters": {"a": 1, "b": 1}},
-        compression={"top-k": {"law": "d-log-k", "parameters": {"a": 0, "b": 1}}},
-    )
-    profile = at(path, 2000, 300, 600, 64)
+    laws = yaml.safe_load("""
+    training: {net: {law: affine-flops, parameters: {a: 0, b: 1.0e-3}}}
+    inference: {net: {law: affine-samples, parameters: {a: 1, b: 1}}}
+    compression: {net: {top-k: {law: d-log-k, parameters: {a: 0, b: 1}}}}
+    """)
+    profile = at(written(made_up, **laws), 2000, 300, 600, 64)
     assert take(profile, "training", 8) == pytest.approx(8 * 600 * 1e-3)
     assert take(profile, "inference", 9) == pytest.approx(3 * 10)
     assert compress(profile, 3) == pytest.approx(2000 * 2)

@@ -1,6 +1,4 @@
-"""Work across speed regimes: exact ends, closed forms, memory, one client's regimes
-under its seed.
-"""
+"""Work across speed regimes: exact ends, closed forms, memory."""
 
 import itertools
 import math
@@ -9,15 +7,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from simfed.device import (
-    DeviceSpec,
-    ProcessorState,
-    Regimes,
-    build_processor,
-    load_profile,
-)
+from simfed.device import ProcessorState, Regimes
 from simfed.device.speed import ClockSteps, Load, Thermal
-from simfed.ground import Streams
 
 
 def run(regimes, work_s, start_at_s):
@@ -138,28 +129,3 @@ def test_work_in_two_pieces_without_a_pause_takes_as_long_as_in_one(
     assert first_s + second_s == pytest.approx(whole_s, rel=1e-9, abs=1e-9)
     assert end.heat == pytest.approx(memory.heat, rel=1e-6, abs=1e-9)
     assert end.busy_s == pytest.approx(memory.busy_s, rel=1e-9, abs=1e-9)
-
-
-def test_every_client_has_its_own_timeline_and_the_same_one_again():
-    load = {"trace": [["0 s", 0.1], ["60 s", 0.6]], "period": "100 s"}
-    device = {
-        "profile": "p",
-        "cores": {"count": 4, "measured": 2, "efficiency": 0.5},
-        "background": {**load, "offset": "random"},
-    }
-    profile = load_profile("rtx3090-ryzen4800h")
-    processor = build_processor(DeviceSpec.model_validate(device), profile)
-
-    def timeline(seed, client):
-        device, now, log = processor.client(Streams(seed), client), 0.0, []
-        for round in range(5):
-            for phase, work_s in (("training", 20.0), ("compression", 0.5)):
-                now += device.duration_s(work_s, now, round=round, phase=phase)
-                log.append(now)
-            now += 15.0
-        return log
-
-    first = timeline(0, 0)
-    assert first == timeline(0, 0)
-    assert first != timeline(0, 1)
-    assert first != timeline(1, 0)

@@ -89,9 +89,3 @@ def test_two_files_are_two_sessions_whatever_their_names(tmp_path):
         document = fit_profile(table, name="x").document
         spreads.append(document["training"]["m"]["uncertainty"])
     assert spreads[0] == spreads[1] > 0.1
-
-
-def test_a_copy_of_a_table_is_refused(tmp_path):
-    tables = [four_sizes(tmp_path / name, 1.0) for name in ("m.csv", "copy.csv")]
-    with pytest.raises(InputError, match=f"^{tables[1]}: another table holds the same"):
-        read_table(tables)

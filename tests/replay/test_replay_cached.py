@@ -193,11 +193,6 @@ def run(store, decisions, built=None, **options):
     return built
 
 
-def test_a_second_run_of_the_same_decisions_builds_no_learner(store):
-    first, second = run(store, fixed(9)), run(store, fixed(9))
-    assert (first[0].merged, second) == (9, [])
-
-
 def test_a_run_that_leaves_the_path_goes_on_from_the_nearest_kept_state(store):
     run(store, fixed(12), state_every=5)
     other = fixed(8) + fixed(4, arm="random-k")

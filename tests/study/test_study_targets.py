@@ -33,29 +33,26 @@ def test_bytes_do_not_depend_on_the_link_and_are_censored_at_the_end(studied):
     assert never["high"] == math.inf
 
 
-def test_energy_is_summed_over_clients_and_rounds(
-    write_arms, make_up, monkeypatch, studied
-):
-    with pytest.raises(InputError, match="devices without power"):
-        studied.targets("energy")
-    with pytest.raises(InputError, match="time, sent, moved or energy"):
-        studied.targets("money")
-    monkeypatch.setattr(fakes, "JOULES", 2.0)
-    path = write_arms("tp", 0.5, seeds=[0, 1])
-    rows = make_up(path).targets("energy")
-    assert list(rows["at_least"]) == [30.0, 120.0]
-    assert list(rows["reached"]) == [2, 0]
-
-
-@pytest.mark.parametrize(("rounds", "joules"), [(1, 28.0), (20, 0.0)])
-def test_energy_counts_in_the_round_whose_merge_it_came_to(
-    write_arms, make_up, monkeypatch, rounds, joules
+@pytest.mark.parametrize(
+    ("merged_after", "joules"), [(0, [30, 120]), (1, [28, 118]), (20, [0, 80])]
+)
+def test_energy_of_clients_counts_in_the_round_whose_merge_it_came_to(
+    write_arms, make_up, monkeypatch, merged_after, joules
 ):
     monkeypatch.setattr(fakes, "JOULES", 2.0)
-    monkeypatch.setattr(fakes, "MERGED_AFTER", rounds)
-    path = write_arms("t", 0.5, seeds=[0])  # passed in round 15
-    rows = make_up(path).targets("energy")
-    assert (list(rows["at_least"]), list(rows["reached"])) == ([joules], [1])
+    monkeypatch.setattr(fakes, "MERGED_AFTER", merged_after)
+    # passed in round 15, and not in 60
+    rows = make_up(write_arms("tp", 0.5, seeds=[0, 1])).targets("energy")
+    assert (list(rows["at_least"]), list(rows["reached"])) == (joules, [2, 0])
+
+
+def test_quantities_that_are_not_known_are_refused(studied):
+    for quantity, said in (
+        ("energy", "devices without power"),
+        ("money", "time, sent, moved or energy"),
+    ):
+        with pytest.raises(InputError, match=said):
+            studied.targets(quantity)
 
 
 def test_the_axis_with_numbers_is_drawn_against_unless_another_is_asked_for(

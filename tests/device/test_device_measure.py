@@ -36,9 +36,12 @@ CASES = 2 + 4 + 4 + 2 + 2  # K above d is left out
 FACTS = facts("lenet5-half", "mnist-mini")
 
 
+def plan_of(**changes):
+    return MeasurementPlan(**{**SMALL, **changes})
+
+
 def bench_of(**plan):
-    plan = MeasurementPlan(**{**SMALL, **plan})
-    return measuring.ModelBench("lenet5-half", FACTS, plan)
+    return measuring.ModelBench("lenet5-half", FACTS, plan_of(**plan))
 
 
 def rows_of(path):
@@ -65,8 +68,7 @@ def counted(path):
 
 def test_every_case_is_measured_as_often_as_asked_and_can_be_fitted(tmp_path):
     out, told = tmp_path / "table.csv", []
-    plan = MeasurementPlan(**SMALL, repeat=2)
-    new = measure(plan, out, progress=lambda *done: told.append(done[:2]))
+    new = measure(plan_of(repeat=2), out, progress=lambda *done: told.append(done[:2]))
     assert new == 2 * CASES
     assert told == [(i + 1, new) for i in range(new)]
     assert len(counted(out)) == CASES
@@ -97,9 +99,7 @@ def test_a_timed_step_leaves_the_residual_that_a_clients_round_leaves():
     assert torch.equal(bench.residual[payload.indices], torch.zeros(10))
 
 
-@pytest.mark.parametrize(
-    "case", MeasurementPlan(**SMALL).cases("lenet5-half", "mnist-mini"), ids=str
-)
+@pytest.mark.parametrize("case", plan_of().cases("lenet5-half", "mnist-mini"), ids=str)
 def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
     bench = bench_of()
     call, called = bench.prepare(case), []
@@ -130,14 +130,11 @@ def test_what_is_timed_is_the_learning_sides_own(case, monkeypatch):
 
 def test_a_second_call_goes_on_and_a_complete_table_stays_as_it_is(tmp_path):
     out = tmp_path / "table.csv"
-    measure(MeasurementPlan(**SMALL, repeat=1), out)
+    measure(plan_of(repeat=1), out)
     first = out.read_text()
-    assert measure(MeasurementPlan(**SMALL, repeat=1), out) == 0
+    assert measure(plan_of(repeat=1), out) == 0
     assert out.read_text() == first
-    assert (
-        measure(MeasurementPlan(**{**SMALL, "ks": (10, 100, 1000)}, repeat=2), out)
-        == CASES + 2 * 4
-    )
+    assert measure(plan_of(ks=(10, 100, 1000), repeat=2), out) == CASES + 2 * 4
     assert out.read_text().startswith(first)
     assert set(counted(out).values()) == {2}
 
@@ -150,14 +147,14 @@ def test_ctrl_c_keeps_every_row_and_the_same_call_goes_on(tmp_path):
             raise KeyboardInterrupt
 
     with pytest.raises(Interrupted, match=f"5 of {CASES} measurements"):
-        measure(MeasurementPlan(**SMALL, repeat=1), out, progress=stop)
+        measure(plan_of(repeat=1), out, progress=stop)
     assert sum(counted(out).values()) == 5
-    assert measure(MeasurementPlan(**SMALL, repeat=1), out) == CASES - 5
+    assert measure(plan_of(repeat=1), out) == CASES - 5
 
 
 def test_the_threads_of_the_process_are_put_back(tmp_path):
     before, out = torch.get_num_threads(), tmp_path / "table.csv"
-    measure(MeasurementPlan(**FEW, threads=before + 1), out)
+    measure(plan_of(**FEW, threads=before + 1), out)
     assert torch.get_num_threads() == before
     assert {row["clock"] for row in rows_of(out)} == {"wall"}
 
@@ -165,36 +162,34 @@ def test_the_threads_of_the_process_are_put_back(tmp_path):
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device here")
 def test_a_cuda_device_is_measured_too(tmp_path):
-    measure(MeasurementPlan(**SMALL, repeat=1, device="cuda"), tmp_path / "table.csv")
-    assert {row["device"] for row in rows_of(tmp_path / "table.csv")} == {
-        torch.cuda.get_device_name()
-    }
+    out = tmp_path / "table.csv"
+    measure(plan_of(repeat=1, device="cuda"), out)
+    assert {row["device"] for row in rows_of(out)} == {torch.cuda.get_device_name()}
 
 
 def test_codecs_are_measured_by_label_and_fitted(tmp_path):
     out = tmp_path / "codecs.csv"
     codecs = ("qsgd", "top-k+qsgd(4,bucket=64)", "powersgd(1)", "ef21")
     kinds = ("compression", "decompression")
-    sizes = {**SMALL, "quantities": kinds, "strategies": codecs, "repeat": 1}
-    measure(MeasurementPlan(**sizes), out)
+    plan = plan_of(quantities=kinds, strategies=codecs, repeat=1)
+    measure(plan, out)
     measured = {(row["strategy"], int(row["k"])) for row in rows_of(out)}
     of_k = {*itertools.product(codecs[1:], (10, 100))}
     assert measured == {("qsgd", FACTS.parameters)} | of_k
-    assert measure(MeasurementPlan(**sizes), out) == 0
+    assert measure(plan, out) == 0
     assert {key[2] for key in read_table([out]).keys} == set(codecs)
 
 
-FEW = {**SMALL, "quantities": ("training",), "batches": (2,), "repeat": 2}
+FEW = {"quantities": ("training",), "batches": (2,), "repeat": 2}
 
 
 def test_a_table_holds_measurements_of_one_manner(tmp_path):
     out = tmp_path / "table.csv"
-    measure(MeasurementPlan(**FEW, pace_s=0.0), out)
+    measure(plan_of(**FEW, pace_s=0.0), out)
     assert {row["manner"] for row in rows_of(out)} == {"in a loop"}
     with pytest.raises(InputError, match=r"manner rested 0\.001 s and cold"):
-        measure(MeasurementPlan(**FEW, pace_s=0.001), out)
-    plan = MeasurementPlan(**FEW, steps=5)
-    assert plan.manner == "rested 0.02 s and cold, 5 steps in a row"
+        measure(plan_of(**FEW, pace_s=0.001), out)
+    assert plan_of(**FEW, steps=5).manner == "rested 0.02 s and cold, 5 steps in a row"
 
 
 def test_a_call_comes_after_a_rest_in_which_caches_were_filled_with_other_things(
@@ -219,13 +214,13 @@ def test_training_is_the_mean_of_as_many_steps_as_are_asked_for(monkeypatch):
 
 
 def test_evaluation_goes_through_the_fewest_and_the_most_samples():
-    plan = MeasurementPlan(**{**SMALL, "quantities": ("evaluation",)}, pace_s=0.0)
+    plan = plan_of(quantities=("evaluation",))
     fewest, most = plan.cases("lenet5-half", "mnist-mini")
     assert (fewest.quantity, fewest.size, most.size) == ("evaluation", 8, 16)
     assert bench_of(pace_s=0.0).time(most)[0] > 0
 
 
 def test_more_threads_than_the_cores_can_use_are_refused(tmp_path):
-    plan = MeasurementPlan(**FEW, threads=1_000_000)
+    plan = plan_of(**FEW, threads=1_000_000)
     with pytest.raises(InputError, match="--threads: got 1000000, expected at most"):
         measure(plan, tmp_path / "table.csv")

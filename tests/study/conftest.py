@@ -43,6 +43,12 @@ def write_study(tmp_path):
 
 
 @pytest.fixture
+def out(tmp_path):
+    """Where this test's study goes."""
+    return tmp_path / "out"
+
+
+@pytest.fixture
 def make_up(tmp_path):
     """The study in a file, all of whose runs are made up."""
     return lambda path, out="out": fakes.make_up(path, tmp_path / out)

@@ -74,9 +74,8 @@ def test_one_cell_is_run_by_its_name_and_what_is_no_longer_named_is_pruned(
     assert main(["study", "prune", str(tmp_path)]) == 2
 
 
-def test_failures_are_shown_and_have_exit_code_1(write_study, tmp_path, capsys):
+def test_failures_are_shown_and_have_exit_code_1(write_study, out, capsys):
     path = write_study(grid={"training.batch_size": [32, BAD]})
-    out = tmp_path / "out"
     assert main(["study", "run", str(path), "--out", str(out)]) == 1
     shown = capsys.readouterr()
     assert "1 of 2 runs are not finished" in shown.out

@@ -97,10 +97,7 @@ def test_the_same_results_as_here_though_a_worker_is_killed(
 
 
 @pytest.mark.long
-def test_a_cluster_that_goes_away_loses_nothing_finished(
-    write_study, tmp_path, cluster
-):
-    out = tmp_path / "out"
+def test_a_cluster_that_goes_away_loses_nothing_finished(write_study, out, cluster):
     path = write_study(base={**LONG, "rounds": 100_000}, seeds=[0, 1])
     thread, outcome = begin(path, out, cluster)
     cluster.close()

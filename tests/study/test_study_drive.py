@@ -65,8 +65,8 @@ def fail_at_bad(monkeypatch, error):
     monkeypatch.setattr(ScenarioRuns, "play", play)
 
 
-def test_every_point_and_seed_is_run_once(write, tmp_path, inline):
-    path, out = write(grid=STRATEGIES, seeds=[0, 1]), tmp_path / "out"
+def test_every_point_and_seed_is_run_once(write, out, inline):
+    path = write(grid=STRATEGIES, seeds=[0, 1])
     result = study(path, out)
     table = result.summary
     assert set(table["status"]) == {"finished"}
@@ -76,8 +76,7 @@ def test_every_point_and_seed_is_run_once(write, tmp_path, inline):
     assert len(inline) == 6
 
 
-def test_a_study_that_grows_runs_only_what_is_new(write, tmp_path, inline):
-    out = tmp_path / "out"
+def test_a_study_that_grows_runs_only_what_is_new(write, out, inline):
     study(write(grid=STRATEGIES, seeds=[0]), out)
     result = study(write(grid=STRATEGIES, seeds=[0, 1]), out)
     assert [job.plain["seed"] for job in inline] == [0, 0, 0, 1, 1, 1]
@@ -100,10 +99,8 @@ def test_runs_of_another_folder_are_merged_by_a_copy(write, tmp_path, inline):
     assert len(inline) == 6
 
 
-def test_a_failed_run_keeps_its_error_and_stops_nobody(
-    write, tmp_path, inline, monkeypatch
-):
-    path, out = write(grid={"training.batch_size": [32, BAD, 64]}), tmp_path / "out"
+def test_a_failed_run_keeps_its_error_and_stops_nobody(write, out, inline, monkeypatch):
+    path = write(grid={"training.batch_size": [32, BAD, 64]})
     said = "1 of 3 runs failed, such as batch_size 101, seed 0: RuntimeError: unlucky; "
     with monkeypatch.context() as patch:
         fail_at_bad(patch, RuntimeError("unlucky\nsecond line"))
@@ -125,13 +122,10 @@ def test_a_failed_run_keeps_its_error_and_stops_nobody(
     assert "traceback" not in manifest(out, table["address"][1])
 
 
-def test_a_run_whose_worker_dies_is_begun_again_once(write, tmp_path, monkeypatch):
+def test_a_run_whose_worker_dies_is_begun_again_once(write, out, monkeypatch):
     monkeypatch.setattr(drive, "RunProcesses", RunProcesses)
     monkeypatch.setattr(drive, "play", fakes.play_or_die)
-    path, out = (
-        write(grid={"training.batch_size": [32, DIES_ONCE, DIES]}),
-        tmp_path / "out",
-    )
+    path = write(grid={"training.batch_size": [32, DIES_ONCE, DIES]})
     said = r"1 of 3 runs failed, .* batch_size 102.*died 2"
     with pytest.raises(RunFailed, match=said):
         study(path, out, jobs=2)
@@ -154,9 +148,8 @@ def test_a_worker_that_died_with_nothing_to_do_is_followed_by_another():
 
 @pytest.mark.parametrize("number", [28, 30])
 def test_a_disk_that_refuses_stops_the_study_and_blames_no_run(
-    write, tmp_path, monkeypatch, number
+    write, out, monkeypatch, number
 ):
-    out = tmp_path / "out"
     fail_at_bad(monkeypatch, OSError(number, "", str(out)))
     with pytest.raises(RunFailed) as caught:
         study(write(grid={"training.batch_size": [32, BAD, 64]}), out)
@@ -165,14 +158,14 @@ def test_a_disk_that_refuses_stops_the_study_and_blames_no_run(
     assert list(load_study(out).summary["status"]) == ["finished", "waiting", "waiting"]
 
 
-def test_the_folder_of_another_study_is_refused(write, tmp_path):
-    study(write(grid=STRATEGIES), tmp_path / "out")
+def test_the_folder_of_another_study_is_refused(write, out):
+    study(write(grid=STRATEGIES), out)
     with pytest.raises(InputError, match="the folder of study 'test', or a new one"):
-        study(write(grid=STRATEGIES, name="another"), tmp_path / "out")
+        study(write(grid=STRATEGIES, name="another"), out)
 
 
-def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, tmp_path):
-    path, out = write(grid=STRATEGIES), tmp_path / "out"
+def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, out):
+    path = write(grid=STRATEGIES)
     runs = [out / "runs" / address for address in study(path, out).summary["address"]]
     for run in runs[:2]:
         shutil.rmtree(run)
@@ -188,8 +181,8 @@ def test_a_run_folder_of_somebody_else_is_left_alone_and_named(write, tmp_path):
     assert os.listdir(runs[1]) == ["notes.txt"]
 
 
-def test_a_run_that_another_process_is_at_is_waited_for(write, tmp_path, inline):
-    path, out = write(grid=STRATEGIES), tmp_path / "out"
+def test_a_run_that_another_process_is_at_is_waited_for(write, out, inline):
+    path = write(grid=STRATEGIES)
     address = study(path, out).summary["address"][0]
     run = out / "runs" / address
     shutil.rmtree(run)
@@ -202,18 +195,18 @@ def test_a_run_that_another_process_is_at_is_waited_for(write, tmp_path, inline)
     assert len(inline) == 4
 
 
-def test_workers_with_other_code_are_refused(write, tmp_path, monkeypatch):
+def test_workers_with_other_code_are_refused(write, out, monkeypatch):
     class Elsewhere(fakes.Inline):
         def submit(self, function, job):
             return super().submit(function, dataclasses.replace(job, code="another"))
 
     monkeypatch.setattr(drive, "RunProcesses", Elsewhere)
     with pytest.raises(RunFailed, match="the same version of simfed on every worker"):
-        study(write(grid=STRATEGIES), tmp_path / "out")
-    assert os.listdir(tmp_path / "out" / "runs") == []
+        study(write(grid=STRATEGIES), out)
+    assert os.listdir(out / "runs") == []
 
 
-def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatch):
+def test_what_is_learned_twice_is_learned_once_first(write, out, monkeypatch):
     """Two bandwidths of two strategies, with room for all: one of each strategy goes
     first.
     """
@@ -231,7 +224,7 @@ def test_what_is_learned_twice_is_learned_once_first(write, tmp_path, monkeypatc
     monkeypatch.setattr(drive, "RunProcesses", Wide)
     monkeypatch.setattr(ScenarioRuns, "play", lambda kind, job, out: None)
     grid = "grid: {UP: [5 Mbps, 50 Mbps], policy.strategy: [top-k, random-k]}"
-    study(write(grid), tmp_path / "out", time_only=False)
+    study(write(grid), out, time_only=False)
     assert [sorted(step) for step in steps] == [["random-k", "top-k"]] * 2
 
 
@@ -298,9 +291,8 @@ def under_way(out):
 
 
 @pytest.mark.long
-def test_two_processes_share_the_runs_of_one_folder(write, tmp_path):
+def test_two_processes_share_the_runs_of_one_folder(write, out):
     path = write(base={"rounds": 150}, grid=STRATEGIES, seeds=[0, 1, 2, 3])
-    out = tmp_path / "out"
     both = [start(path, out), start(path, out)]
     said = [process.communicate(timeout=120)[1].splitlines() for process in both]
     assert [process.returncode for process in both] == [0, 0]
@@ -314,8 +306,8 @@ def test_two_processes_share_the_runs_of_one_folder(write, tmp_path):
 
 
 @pytest.mark.long
-def test_kill_9_of_the_study_leaves_nobody_and_its_runs_begin_again(write, tmp_path):
-    path, out = write(base={"rounds": 100_000}, seeds=[0]), tmp_path / "out"
+def test_kill_9_of_the_study_leaves_nobody_and_its_runs_begin_again(write, out):
+    path = write(base={"rounds": 100_000}, seeds=[0])
     process = start(path, out)
     wait_until(lambda: under_way(out))
     workers = children_of(process.pid)

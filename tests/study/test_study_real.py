@@ -152,20 +152,19 @@ def stopped(write_study, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("cached", "then_cached", "after"),
     [
-        ({"cache": True}, {"cache": False}),
-        ({"cache": False}, {"cache": True}),
-        ({"checkpoint": {"every": 2}}, {"checkpoint": {"every": 3}}),
-        ({"name": "one"}, {"name": "other"}),
+        (True, False, {}),
+        (False, True, {}),
+        (False, False, {"checkpoint": {"every": 3}}),
+        (False, False, {"name": "other"}),
     ],
 )
 def test_a_run_goes_on_when_an_option_has_changed(
-    before, after, stopped, write_study, tmp_path
+    cached, then_cached, after, stopped, write_study, tmp_path
 ):
     every = {"checkpoint": {"every": 2}}
-    cached, then_cached = before.pop("cache", False), after.pop("cache", False)
-    _, run = stopped({**every, **before}, cache=cached)
+    _, run = stopped(every, cache=cached)
     begun = json.loads((run / "manifest.json").read_text())["id"]
     path = write_study(base={**LEARNING, "rounds": 6, **every, **after})
     store = TrajectoryStore(tmp_path / "cache") if then_cached else False
@@ -178,20 +177,20 @@ def test_a_run_goes_on_when_an_option_has_changed(
 OFF = {"progress": False, "trajectories": False}
 
 
-def test_what_cannot_go_on_is_kept_and_said(stopped, tmp_path):
+def test_what_cannot_go_on_is_kept_and_said(stopped, out):
     path, run = stopped({"checkpoint": {"every": 1}})
     manifest = run / "manifest.json"
     manifest.write_text(manifest.read_text().replace('"seed": 0', '"seed": 1'))
     with pytest.raises(
         RunFailed, match=f"it was changed.*once {run} is deleted, the run"
     ):
-        run_study(path, tmp_path / "out", **OFF)
+        run_study(path, out, **OFF)
     assert (run / "checkpoint" / "state.json").is_file()
     shutil.rmtree(run)
-    assert len(run_study(path, tmp_path / "out", **OFF).finished) == 1
+    assert len(run_study(path, out, **OFF).finished) == 1
 
 
-def test_a_run_that_fails_keeps_what_it_learned(stopped, tmp_path, monkeypatch):
+def test_a_run_that_fails_keeps_what_it_learned(stopped, out, monkeypatch):
     path, run = stopped({"checkpoint": {"every": 2}})
     kept = sorted((run / "checkpoint").iterdir())
 
@@ -201,10 +200,10 @@ def test_a_run_that_fails_keeps_what_it_learned(stopped, tmp_path, monkeypatch):
     with monkeypatch.context() as patch:
         patch.setattr(experiment, "_play_rounds", fail)
         with pytest.raises(RunFailed, match="1 of 1 runs failed"):
-            run_study(path, tmp_path / "out", **OFF)
+            run_study(path, out, **OFF)
     assert sorted((run / "checkpoint").iterdir()) == kept
-    assert list(load_study(tmp_path / "out").summary["status"]) == ["failed"]
-    result = run_study(path, tmp_path / "out", retry_failed=True, **OFF)
+    assert list(load_study(out).summary["status"]) == ["failed"]
+    result = run_study(path, out, retry_failed=True, **OFF)
     assert list(result.summary["status"]) == ["finished"]
 
 

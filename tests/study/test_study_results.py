@@ -184,8 +184,7 @@ def test_thresholds_default_to_what_half_of_the_runs_reach(write_arms, make_up):
     assert result.thresholds == [0.8]  # 0.95, 0.83 and 0.45 at the end
 
 
-def test_a_study_that_is_not_done_compares_what_it_has(write_arms, tmp_path, make_up):
-    out = tmp_path / "out"
+def test_a_study_that_is_not_done_compares_what_it_has(write_arms, out, make_up):
     result = make_up(write_arms("tr", 0.5))
     # random-k of seed 0, top-k of seed 1
     for address in result.summary["address"][[1, 2]]:

@@ -325,7 +325,7 @@ def test_torchvisions_pickles_are_all_read(tmp_path, name, folder, files, key):
     assert data.test_labels.tolist() == [last, last]
 
 
-def write_saved(folder):
+def write_saved(folder, *parts):
     """As `save_to_disk` does it."""
     info = {
         "info": {"features": {"label": {"names": ["no", "yes"], "_type": "ClassLabel"}}}
@@ -337,24 +337,18 @@ def write_saved(folder):
         "who": ["ann", "bob"] * 5,
     }
     table = pa.table(columns, metadata={"huggingface": json.dumps(info)})
-    for part in ("train", "test"):
-        write_split(folder / part, table)
-    (folder / "dataset_dict.json").write_text('{"splits": ["train", "test"]}')
-
-
-def write_split(folder, table):
-    folder.mkdir(parents=True)
-    with (
-        pa.OSFile(str(folder / "data.arrow"), "wb") as file,
-        pa.ipc.new_stream(file, table.schema) as stream,
-    ):
-        stream.write_table(table)
     state = {"_data_files": [{"filename": "data.arrow"}], "_indices_data_files": None}
-    (folder / "state.json").write_text(json.dumps(state))
+    for part in parts:
+        place = folder / part
+        place.mkdir(parents=True)
+        with pa.ipc.new_stream(str(place / "data.arrow"), table.schema) as stream:
+            stream.write_table(table)
+        (place / "state.json").write_text(json.dumps(state))
+    (folder / "dataset_dict.json").write_text(json.dumps({"splits": parts}))
 
 
 def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
-    write_saved(tmp_path / "saved")
+    write_saved(tmp_path / "saved", "train", "test")
     one = spec(tmp_path, huggingface="saved", owner="who", features=["pixels"])
     data = load_data(one)
     assert data.facts == dataset_facts(one)
@@ -367,13 +361,10 @@ def test_hugging_faces_folders_are_read_without_the_library(tmp_path):
 
 
 class FetchedSplits(dict):
-    """What the library gives for a name: it saves Arrow files, as `save_to_disk`."""
+    """What the library gives for a name."""
 
     def save_to_disk(self, place):
-        Path(place).mkdir(parents=True)
-        Path(place, "dataset_dict.json").write_text('{"splits": ["train"]}')
-        table = pa.table({"pixels": [[0.0, 1.0], [1.0, 0.0]] * 4, "label": [0, 1] * 4})
-        write_split(Path(place, "train"), table)
+        write_saved(Path(place), "train")
 
 
 def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
@@ -388,7 +379,7 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     library = SimpleNamespace(load_dataset=load_dataset, __version__="3.6.0")
     monkeypatch.setitem(sys.modules, "datasets", library)
     monkeypatch.setenv("SIMFED_DATA", str(tmp_path / "data"))
-    named = spec(tmp_path, huggingface="ylecun/mnist")
+    named = spec(tmp_path, huggingface="ylecun/mnist", features=["pixels"])
     for ask in (load_data, files_digest):
         with pytest.raises(
             InputError, match=r"is not on this machine.*get huggingface:ylecun/mnist"
@@ -398,7 +389,7 @@ def test_a_name_of_the_hub_is_read_where_it_was_fetched_alone(
     assert main(["data", "get", "huggingface:ylecun/mnist"]) == 0
     assert asked == [(("ylecun/mnist",), {"trust_remote_code": False})]
     assert "ylecun--mnist" in capsys.readouterr().out
-    assert load_data(named).facts.train_samples == 7
+    assert load_data(named).facts.train_samples == 8
     assert len(files_digest(named)) == 64
     assert len(asked) == 1
 

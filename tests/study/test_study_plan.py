@@ -7,17 +7,11 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from simfed import InputError, InputErrors
+from simfed import InputErrors
 from simfed.study import plan_study
 from simfed.study.plan import label_of, make_distinct, parse_place
 
 UP = "clients[*].link.up"
-
-
-def complaint(path):
-    with pytest.raises((InputError, InputErrors)) as caught:
-        plan_study(path)
-    return str(caught.value).removeprefix(f"{path}: ")
 
 
 def test_a_grid_is_every_combination_under_every_seed(write_study):
@@ -67,7 +61,8 @@ def test_in_a_point_written_out_the_later_key_counts(write_study):
 def test_a_value_that_is_wrong_everywhere_names_no_point(write_study, tmp_path):
     path = write_study("grid: {UP: [5 Mbps, 6 Mbps]}", base={"rounds": -1})
     said = "rounds: got -1, expected a whole number of at least 1"
-    assert complaint(path) == f"{tmp_path}/base.yaml: {said}"
+    with pytest.raises(InputErrors, match=f"^{tmp_path}/base.yaml: {said}$"):
+        plan_study(path)
 
 
 values = st.recursive(
@@ -90,16 +85,6 @@ def test_labels_are_distinct_whatever_the_values(axis):
     labels = make_distinct([label_of(value) for value in axis])
     assert len(set(labels)) == len(labels) == len(axis)
     assert all(len(label) <= 66 for label in labels)
-
-
-def test_more_runs_than_can_be_handled_are_counted_before_they_are_made(write_study):
-    values = list(range(1, 1001))
-    grid = {"compression.k": values, "training.batch_size": values}
-    assert complaint(write_study(grid=grid, seeds=[0, 1, 2])) == (
-        "got '3,000,000: 1,000 of compression.k × 1,000 of training.batch_size × 3 "
-        "seeds', "
-        "expected at most 100,000 runs, every combination under every seed counted"
-    )
 
 
 @pytest.mark.parametrize(

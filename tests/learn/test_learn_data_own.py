@@ -230,6 +230,8 @@ def test_folders_name_classes_and_owners(tmp_path):
     data = load(tmp_path, folder="plain")
     assert data.facts.input_shape == (3, 5, 5)
     assert (data.class_names, len(data.train_images)) == (("cat", "dog"), 8)
+    first = [*data.train_images[:, 0, 0, 0], *data.test_images[:, 0, 0, 0]]
+    assert sorted(first) == sorted([*range(5)] * 2)  # each picture has its grey
     write_pictures(tmp_path / "owned", owners=("ann", "bob"))
     one = spec(tmp_path, folder="owned", pixels=4)
     assert (load_data(one).owners, one.partition.kind) == (("ann", "bob"), "natural")

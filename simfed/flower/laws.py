@@ -656,7 +656,7 @@ def _list_tiers(
     if not amounts and "-" in of_nodes:  # what nodes share among them
         heads += ["1 / nodes", *(f"1 / nodes / {over}" for over in shrink)]
     factors = [
-        [head, *some][not head :]
+        [part for part in (head, *some) if part]
         for some in products
         for head in (*heads, "")
         if (head or some) and not set(some) & _find_divisors(head)

@@ -57,7 +57,8 @@ class MessagePrice:
 class Price:
     """The price of foreign code by one kind of computing.
 
-    A run has one for its nodes and one for its server (`simfed.flower.charging`).
+    A run has one for its nodes, which remembers what each has begun; its server's is
+    made at each question (`simfed.flower.charging`).
     """
 
     def __init__(

@@ -9,16 +9,9 @@ import sim_worlds as sim
 
 from simfed import RunFailed
 from simfed.net import Star
+from simfed.record.schema import PHASES
 
 K_BYTES = 4 * 1998 + 8  # values, and a seed in place of indices
-PHASES = (
-    "downlink_s",
-    "training_s",
-    "compression_s",
-    "uplink_s",
-    "waiting_s",
-    "offline_s",
-)
 SERVER = sim.Fixed(decompression=0.125, inference=0.25, distillation=0.5)
 
 
